@@ -1,0 +1,42 @@
+"""Every setting that comes from outside, read once from `TRAINYARD_*` environment variables and checked by type.
+
+`settings.py` and the management commands are the only readers. Names, defaults and meaning are listed in
+docs/settings.md, and a test keeps the two equal.
+"""
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Env(BaseSettings):
+    """The environment, typed. Durations in seconds."""
+
+    model_config = SettingsConfigDict(env_prefix="TRAINYARD_", extra="ignore")
+
+    secret_key: str = Field(default="", description="Signs sessions. No default: `up` makes one on first run.")
+    debug: bool = False
+    data_dir: Path = Path("~/.trainyard")
+    database_url: str = Field(
+        default="", description="postgresql://user:password@host:port/name; empty: SQLite in data_dir."
+    )
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    agent_redis_url: str = Field(default="", description="Redis as agents reach it; empty: redis_url.")
+    public_url: str = Field(
+        default="http://127.0.0.1:8000", description="Address of the web server as people and agents type it."
+    )
+    allowed_hosts: list[str] = ["127.0.0.1", "localhost"]
+    secure_cookies: bool = Field(default=False, description="Set behind HTTPS: cookies are sent over HTTPS only.")
+    node_lost_after_s: float = 10.0
+    sweep_every_s: float = 2.0
+    command_resend_s: float = 5.0
+    command_expiry_s: float = 300.0
+    stop_grace_s: float = 5.0
+    rendezvous_timeout_s: float = 120.0
+    max_code_bytes: int = 5_000_000
+    max_artifact_bytes: int = 20_000_000_000
+    log_json: bool = False
+
+
+env = Env()

@@ -1,0 +1,49 @@
+"""The legal moves of jobs, replicas and nodes, and what a cause means for the job. Plain tables, no framework.
+
+`services/transitions.py` is the only caller that turns a move into a database update.
+"""
+
+from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus
+
+JOB_TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
+    JobStatus.SUBMITTED: frozenset({JobStatus.LAUNCHING, JobStatus.STOPPING, JobStatus.STOPPED, JobStatus.FAILED}),
+    JobStatus.LAUNCHING: frozenset({JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.STOPPING, JobStatus.FAILED}),
+    JobStatus.RUNNING: frozenset(
+        {JobStatus.SUCCEEDED, JobStatus.RESTARTING, JobStatus.PAUSING, JobStatus.STOPPING, JobStatus.FAILED}
+    ),
+    JobStatus.RESTARTING: frozenset({JobStatus.SUBMITTED, JobStatus.STOPPING, JobStatus.FAILED}),
+    JobStatus.PAUSING: frozenset({JobStatus.PAUSED, JobStatus.STOPPING, JobStatus.FAILED}),
+    JobStatus.PAUSED: frozenset({JobStatus.SUBMITTED, JobStatus.STOPPING, JobStatus.STOPPED, JobStatus.FAILED}),
+    JobStatus.STOPPING: frozenset({JobStatus.STOPPED, JobStatus.SUCCEEDED, JobStatus.FAILED}),
+    JobStatus.STOPPED: frozenset(),
+    JobStatus.SUCCEEDED: frozenset(),
+    JobStatus.FAILED: frozenset(),
+}
+
+REPLICA_TRANSITIONS: dict[ReplicaStatus, frozenset[ReplicaStatus]] = {
+    ReplicaStatus.ASSIGNED: frozenset({ReplicaStatus.STARTING, ReplicaStatus.EXITED, ReplicaStatus.LOST}),
+    ReplicaStatus.STARTING: frozenset({ReplicaStatus.RUNNING, ReplicaStatus.EXITED, ReplicaStatus.LOST}),
+    ReplicaStatus.RUNNING: frozenset({ReplicaStatus.EXITED, ReplicaStatus.LOST}),
+    ReplicaStatus.EXITED: frozenset(),
+    ReplicaStatus.LOST: frozenset(),
+}
+
+NODE_TRANSITIONS: dict[NodeState, frozenset[NodeState]] = {
+    NodeState.READY: frozenset({NodeState.CORDONED, NodeState.DRAINING, NodeState.LOST}),
+    NodeState.CORDONED: frozenset({NodeState.READY, NodeState.DRAINING, NodeState.LOST}),
+    NodeState.DRAINING: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.LOST}),
+    NodeState.LOST: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.DRAINING}),
+}
+
+TERMINAL_JOB = frozenset(status for status, onward in JOB_TRANSITIONS.items() if not onward)
+TERMINAL_REPLICA = frozenset(status for status, onward in REPLICA_TRANSITIONS.items() if not onward)
+LIVE_JOB = frozenset(JobStatus) - TERMINAL_JOB
+
+
+def final_status(cause: Cause) -> JobStatus:
+    """The terminal status that a cause leads to, when the job is not restarted."""
+    if cause is Cause.COMPLETED:
+        return JobStatus.SUCCEEDED
+    if cause is Cause.STOPPED:
+        return JobStatus.STOPPED
+    return JobStatus.FAILED

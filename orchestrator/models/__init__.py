@@ -1,0 +1,27 @@
+"""The tables. Columns and constraints only; what may happen to a row is in `services/`."""
+
+from orchestrator.models.accounts import ApiToken, Role, User, digest_of
+from orchestrator.models.jobs import Artifact, Attempt, Code, Job, Replica
+from orchestrator.models.machines import Cluster, JoinToken, Node
+from orchestrator.models.records import Command, Cursor, Event, LogChunk, SeriesBlock, ServiceBeat
+
+__all__ = [
+    "ApiToken",
+    "Artifact",
+    "Attempt",
+    "Cluster",
+    "Code",
+    "Command",
+    "Cursor",
+    "Event",
+    "Job",
+    "JoinToken",
+    "LogChunk",
+    "Node",
+    "Replica",
+    "Role",
+    "SeriesBlock",
+    "ServiceBeat",
+    "User",
+    "digest_of",
+]

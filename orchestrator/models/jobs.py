@@ -1,0 +1,149 @@
+"""Jobs, their attempts and replicas, the program they run and what they leave."""
+
+from django.conf import settings
+from django.db import models
+
+from orchestrator.models.machines import Cluster, Node
+from worker_agent.protocol.codec import typed
+from worker_agent.protocol.job_spec import JobSpec
+from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
+
+
+class Code(models.Model):
+    """A user's program by content. Small (services/code.py caps it), so it lives in the database, near its jobs."""
+
+    sha256 = models.CharField(primary_key=True, max_length=64)
+    filename = models.CharField(max_length=255)
+    archive = models.BooleanField(default=False)
+    entry = models.CharField(max_length=255)
+    content = models.BinaryField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+
+class Job(models.Model):
+    """What a person asked for (`spec`, a JobSpec as plain JSON) and where it stands.
+
+    `status` moves only through `services/transitions.py`. `cause` and `reason` say why it ended or is ending; the
+    final status is derived from the cause. `waiting_for` says why a submitted job cannot be placed yet. `revision`
+    grows with every change that pages show. `attempt` 0 means never launched.
+    """
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="jobs")
+    code = models.ForeignKey(Code, on_delete=models.PROTECT, related_name="jobs")
+    name = models.CharField(max_length=100)
+    recipe = models.CharField(max_length=100, blank=True)
+    strategy = models.CharField(max_length=32, choices=[(s.value, s.value) for s in Strategy])
+    spec = models.JSONField()
+    status = models.CharField(
+        max_length=12, choices=[(s.value, s.value) for s in JobStatus], default=JobStatus.SUBMITTED.value
+    )
+    cause = models.CharField(max_length=24, choices=[(c.value, c.value) for c in Cause], blank=True)
+    reason = models.TextField(blank=True)
+    waiting_for = models.TextField(blank=True)
+    attempt = models.PositiveIntegerField(default=0)
+    revision = models.PositiveBigIntegerField(default=0)
+    priority = models.IntegerField(default=0)
+    step = models.PositiveBigIntegerField(default=0)
+    total_steps = models.PositiveBigIntegerField(default=0)
+    epoch = models.PositiveIntegerField(default=0)
+    epochs = models.PositiveIntegerField(default=0)
+    metrics = models.JSONField(default=dict)
+    retry_of = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="retries")
+    created_at = models.DateTimeField(auto_now_add=True)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["status", "-id"], name="job_by_status"),
+            models.Index(fields=["owner", "-id"], name="job_by_owner"),
+            models.Index(fields=["cluster", "-id"], name="job_by_cluster"),
+            models.Index(fields=["strategy", "-id"], name="job_by_strategy"),
+        ]
+
+    def __str__(self) -> str:
+        return f"j-{self.pk} {self.name}"
+
+    @property
+    def typed_spec(self) -> JobSpec:
+        """The spec as the frozen message."""
+        return typed(self.spec, JobSpec)
+
+
+class Attempt(models.Model):
+    """One gang launch of a job. Its `number` is the fencing token of everything that attempt reports."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
+    number = models.PositiveIntegerField()
+    cause = models.CharField(max_length=24, blank=True)
+    reason = models.TextField(blank=True)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [models.UniqueConstraint(fields=["job", "number"], name="attempt_unique_in_job")]
+
+
+class Replica(models.Model):
+    """One TensorFlow process (role + index) of an attempt, and what it holds on its node while `held`.
+
+    `port` is unique per address while held, also across nodes that share an address. `phase` is the latest milestone
+    of the process. `stop_sent_at` marks that the control plane asked it to end.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="replicas")
+    attempt = models.PositiveIntegerField()
+    role = models.CharField(max_length=10)
+    index = models.PositiveIntegerField()
+    node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="replicas")
+    node_name = models.CharField(max_length=63)
+    host = models.CharField(max_length=255)
+    port = models.PositiveIntegerField()
+    devices = models.JSONField(default=list)
+    device_kind = models.CharField(max_length=3)
+    tf_config = models.JSONField(null=True, blank=True)
+    held = models.BooleanField(default=True)
+    status = models.CharField(
+        max_length=10, choices=[(s.value, s.value) for s in ReplicaStatus], default=ReplicaStatus.ASSIGNED.value
+    )
+    phase = models.CharField(max_length=24, blank=True)
+    pid = models.PositiveIntegerField(null=True, blank=True)
+    exit_code = models.IntegerField(null=True, blank=True)
+    signal = models.PositiveIntegerField(null=True, blank=True)
+    cause = models.CharField(max_length=24, blank=True)
+    reason = models.TextField(blank=True)
+    log_size = models.PositiveBigIntegerField(default=0)
+    started_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+    stop_sent_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["attempt", "role", "index"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "attempt", "role", "index"], name="replica_unique_in_attempt"),
+            models.UniqueConstraint(
+                fields=["host", "port"], condition=models.Q(held=True), name="port_unique_while_held"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.role}:{self.index}"
+
+
+class Artifact(models.Model):
+    """A file that a job left, stored under the data folder as `artifacts/<id>/<name>`; served as attachment only."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="artifacts")
+    attempt = models.PositiveIntegerField()
+    name = models.CharField(max_length=255)
+    kind = models.CharField(max_length=16, default="model")
+    size_bytes = models.PositiveBigIntegerField()
+    sha256 = models.CharField(max_length=64)
+    metrics = models.JSONField(default=dict)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-id"]
+        constraints = [models.UniqueConstraint(fields=["job", "attempt", "name"], name="artifact_unique_in_attempt")]

@@ -1,0 +1,98 @@
+"""Clusters, their nodes, and the one-time tokens by which nodes join."""
+
+import secrets
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+
+from worker_agent.protocol.states import NodeState
+
+
+def new_node_id() -> str:
+    """Twelve hex digits: also the name of the node's Celery queue, so never guessable from a row number."""
+    return secrets.token_hex(6)
+
+
+class Cluster(models.Model):
+    """Nodes that can reach each other. Ports `port_first`..`port_last` are TensorFlow's on every node."""
+
+    name = models.SlugField(max_length=63, unique=True)
+    description = models.TextField(blank=True)
+    address_range = models.CharField(
+        max_length=64,
+        blank=True,
+        help_text="CIDR that TensorFlow addresses must lie in, such as 10.0.4.0/24. Empty: any.",
+    )
+    interface = models.CharField(
+        max_length=32, blank=True, help_text="Network interface to use, such as eth1. Empty: the default route's."
+    )
+    port_first = models.PositiveIntegerField(
+        default=20000, validators=[MinValueValidator(1024), MaxValueValidator(65535)]
+    )
+    port_last = models.PositiveIntegerField(
+        default=20999, validators=[MinValueValidator(1024), MaxValueValidator(65535)]
+    )
+    checkpoint_place = models.CharField(
+        max_length=400, blank=True, help_text="Folder that all nodes share. Empty: each node's own disk."
+    )
+    environment = models.JSONField(default=dict, blank=True, help_text="Environment variables for every replica.")
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(
+                condition=models.Q(port_first__lte=models.F("port_last")), name="cluster_ports_ordered"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Node(models.Model):
+    """A machine with an agent. `state` moves only through `services/transitions.py`; `key` signs both directions.
+
+    `inventory` is `protocol.reports.Inventory` as plain JSON, `sample` the latest `protocol.reports.Sample`.
+    `state_before_lost` is where a node returns to when it speaks again.
+    """
+
+    id = models.CharField(primary_key=True, max_length=12, default=new_node_id, editable=False)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
+    name = models.CharField(max_length=63)
+    address = models.CharField(max_length=255, help_text="Host name or address at which other nodes reach it.")
+    state = models.CharField(
+        max_length=10, choices=[(s.value, s.value) for s in NodeState], default=NodeState.READY.value
+    )
+    state_reason = models.CharField(max_length=400, blank=True)
+    state_before_lost = models.CharField(max_length=10, blank=True)
+    key = models.BinaryField(max_length=32, editable=False)
+    inventory = models.JSONField(default=dict, blank=True)
+    sample = models.JSONField(default=dict, blank=True)
+    last_seen_at = models.DateTimeField(null=True, blank=True)
+    joined_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["cluster", "name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="node_name_unique_in_cluster")]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def devices(self) -> list[dict[str, object]]:
+        """The device slots as plain `protocol.reports.Device`."""
+        return self.inventory.get("devices", [])
+
+
+class JoinToken(models.Model):
+    """A one-time token for one node of a cluster; only its SHA-256 is kept."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="join_tokens")
+    digest = models.CharField(max_length=64, unique=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True, blank=True)
+    used_by = models.ForeignKey(Node, null=True, blank=True, on_delete=models.SET_NULL)

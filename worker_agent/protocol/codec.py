@@ -1,0 +1,61 @@
+"""Bytes ↔ messages: msgpack on the wire and in spools, JSON for files a person may open.
+
+A sender cannot add unknown fields (they are struct fields); a receiver ignores fields of newer peers.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from worker_agent.protocol.commands import Command
+from worker_agent.protocol.plan import Plan
+from worker_agent.protocol.records import Record
+from worker_agent.protocol.reports import Report
+
+M = TypeVar("M")
+
+_encoder = msgspec.msgpack.Encoder()
+_command = msgspec.msgpack.Decoder(Command)
+_report = msgspec.msgpack.Decoder(Report)
+_record = msgspec.msgpack.Decoder(Record)
+_plan = msgspec.json.Decoder(Plan)
+
+
+def encode(message: object) -> bytes:
+    """Any protocol message as msgpack."""
+    return _encoder.encode(message)
+
+
+def decode_command(data: bytes) -> Command:
+    """A command; raises `msgspec.ValidationError` on anything else."""
+    return _command.decode(data)
+
+
+def decode_report(data: bytes) -> Report:
+    """A report; raises `msgspec.ValidationError` on anything else."""
+    return _report.decode(data)
+
+
+def decode_record(data: bytes) -> Record:
+    """A spool record; raises `msgspec.ValidationError` on anything else."""
+    return _record.decode(data)
+
+
+def encode_plan(plan: Plan) -> bytes:
+    """`plan.json` as indented JSON."""
+    return msgspec.json.format(msgspec.json.encode(plan), indent=2)
+
+
+def decode_plan(data: bytes) -> Plan:
+    """The content of a `plan.json`; raises `msgspec.ValidationError`."""
+    return _plan.decode(data)
+
+
+def plain(message: object) -> object:
+    """A message as builtin types (for JSON columns): enums become strings, structs become dicts."""
+    return msgspec.to_builtins(message)
+
+
+def typed(data: object, kind: type[M]) -> M:
+    """Builtin types back to the message `kind`; raises `msgspec.ValidationError`."""
+    return msgspec.convert(data, kind)

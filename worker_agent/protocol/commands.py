@@ -1,0 +1,53 @@
+"""Commands: control plane → agent. Short, idempotent by (replica, attempt), carried signed in an envelope."""
+
+import msgspec
+
+from worker_agent.protocol.job_spec import JobSpec
+from worker_agent.protocol.states import DeviceKind, Role
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
+    """Start one replica. `tf_config` None means the process gets no TF_CONFIG at all (one device, Mirrored).
+
+    `devices` are device indexes on the node; empty for a replica that computes nothing (ps, coordinator).
+    `wait_for` is a `host:port` that has to accept connections before the process starts (the chief's, see TARGETS:
+    connecting too early costs 0.7 s of back-off), or empty. `learning_rate` is the effective rate after scaling.
+    """
+
+    command_id: int
+    replica_id: int
+    job_id: int
+    attempt: int
+    role: Role
+    index: int
+    tf_config: dict[str, object] | None
+    host: str
+    port: int
+    devices: list[int]
+    device_kind: DeviceKind
+    spec: JobSpec
+    learning_rate: float | None = None
+    wait_for: str = ""
+    rendezvous_timeout_s: float = 120.0
+    env: dict[str, str] = {}
+
+
+class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
+    """End one replica: SIGTERM to its group, SIGKILL after `grace_s`. Harmless when it has ended already."""
+
+    command_id: int
+    replica_id: int
+    attempt: int
+    grace_s: float = 10.0
+    reason: str = ""
+
+
+class Forget(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):
+    """Everything of the replica has arrived: its folder on the node may be removed."""
+
+    command_id: int
+    replica_id: int
+    attempt: int
+
+
+Command = Launch | Stop | Forget

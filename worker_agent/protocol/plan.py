@@ -1,0 +1,24 @@
+"""The trainer's plan: the one file (`plan.json`) that the agent writes and shim and training process read."""
+
+import msgspec
+
+from worker_agent.protocol.commands import Launch
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one replica lives on the node's disk. Paths are absolute.
+
+    `folder` holds everything; `code` the unpacked program; `entry` the recipe file; `spool` the streams;
+    `artifacts` what the training leaves for the user; `scratch` the private TMPDIR. `notify` is the agent's datagram
+    socket: an empty datagram means "new bytes in the spool".
+    """
+
+    launch: Launch
+    folder: str
+    code: str
+    entry: str
+    spool: str
+    artifacts: str
+    scratch: str
+    notify: str
+    kill_grace_s: float = 10.0

@@ -1,0 +1,103 @@
+"""Records: what a replica says, as written to its spool. Numbers and text only; non-finite floats travel as floats
+(msgpack carries NaN and infinity), and are turned into words where JSON begins.
+
+Two writers, so two streams per replica: `trainer` (the training process) and `shim` (its parent).
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from worker_agent.protocol.states import Cause
+
+
+class Stream(StrEnum):
+    """The spool streams of one replica; each has its own offsets and cursor."""
+
+    TRAINER = "trainer"
+    SHIM = "shim"
+
+
+class Points(msgspec.Struct, frozen=True, kw_only=True, tag="points", array_like=False):
+    """A run of points of the same scalars: `values[i][j]` is scalar `names[i]` at `steps[j]`, `times[j]` (unix s)."""
+
+    names: list[str]
+    steps: list[int]
+    times: list[float]
+    values: list[list[float]]
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
+    """How far the training is. `step` counts optimizer steps from 0; `total_steps` 0 when unknown. `epoch` from 1."""
+
+    at: float
+    step: int
+    total_steps: int
+    epoch: int
+    epochs: int
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True, tag="phase"):
+    """A milestone of the process: importing, rendezvous, building, training, validating, saving, done."""
+
+    at: float
+    name: str
+    detail: str = ""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True, tag="summary"):
+    """Epoch-level values (`loss`, `accuracy`, `val_loss`, …): the latest are the job's metrics."""
+
+    at: float
+    epoch: int
+    metrics: dict[str, float]
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
+    """The training process knows why it ends: the cause, one sentence, and the traceback for the log."""
+
+    at: float
+    cause: Cause
+    message: str
+    traceback: str = ""
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
+    """The shim has started the training process. Times are unix seconds on the node's clock."""
+
+    at: float
+    pid: int
+    pgid: int
+    warm: bool
+
+
+class Log(msgspec.Struct, frozen=True, kw_only=True, tag="log"):
+    """Output of the process group, whole lines where possible, UTF-8 with replacement, NUL removed."""
+
+    at: float
+    text: str
+
+
+class Gap(msgspec.Struct, frozen=True, kw_only=True, tag="gap"):
+    """Output that was dropped on purpose (flood, full disk): counted, never silent."""
+
+    at: float
+    size_bytes: int
+    reason: str
+
+
+class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit"):
+    """The process group is gone. `code` is the exit status, or None when `signal` ended it.
+
+    `final` gives the length of every stream, so "complete" can be told from "still arriving".
+    """
+
+    at: float
+    code: int | None
+    signal: int | None
+    cause: Cause
+    message: str
+    final: dict[str, int]
+
+
+Record = Points | Progress | Phase | Summary | Failure | Started | Log | Gap | Exit

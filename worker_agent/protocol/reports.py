@@ -1,0 +1,118 @@
+"""Reports: agent → control plane, one signed envelope per entry of the Redis stream `REPORTS_KEY`."""
+
+import msgspec
+
+from worker_agent.protocol.states import ReplicaStatus
+
+REPORTS_KEY = "trainyard:reports"
+
+
+def acks_key(node_id: str) -> str:
+    """The Redis hash in which ingest acknowledges: field `<replica_id>:<attempt>:<stream>` → offset (bytes)."""
+    return f"trainyard:acks:{node_id}"
+
+
+def ack_field(replica_id: int, attempt: int, stream: str) -> str:
+    """The field of `acks_key` for one stream of one replica's attempt."""
+    return f"{replica_id}:{attempt}:{stream}"
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """One device slot of a node. `kind` is "gpu" or "cpu"; `memory_bytes` 0 where unknown."""
+
+    index: int
+    kind: str
+    name: str
+    memory_bytes: int = 0
+
+
+class Inventory(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node has and runs. Versions are "" where the package is missing."""
+
+    hostname: str
+    cores: int
+    memory_bytes: int
+    devices: list[Device]
+    python: str
+    tensorflow: str
+    keras: str
+    tf_keras: str
+    agent: str
+    platform: str
+
+
+class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU now: percent, bytes, degrees Celsius, watts."""
+
+    index: int
+    utilisation: float
+    memory_bytes: int
+    temperature: float
+    power_w: float
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """A node now: CPU percent of all cores, memory in bytes, network bytes per second since the last sample."""
+
+    at: float
+    cpu_percent: float
+    memory_used_bytes: int
+    memory_total_bytes: int
+    network_sent_bps: float
+    network_received_bps: float
+    gpus: list[GpuSample]
+
+
+class RunningReplica(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica the agent holds, as told with every heartbeat: the control plane compares it with its rows."""
+
+    replica_id: int
+    attempt: int
+    status: ReplicaStatus
+    pid: int
+    cpu_percent: float = 0.0
+    memory_bytes: int = 0
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+    """The agent (re)started: its inventory as of now, and the address other nodes reach it at."""
+
+    node_id: str
+    address: str
+    inventory: Inventory
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
+    """Once a second: the node's load and the replicas it holds."""
+
+    node_id: str
+    sample: Sample
+    replicas: list[RunningReplica]
+
+
+class Ack(msgspec.Struct, frozen=True, kw_only=True, tag="ack"):
+    """A command arrived and was journalled, or was refused with a reason ("" when taken)."""
+
+    node_id: str
+    command_id: int
+    refused: str = ""
+
+
+class Records(msgspec.Struct, frozen=True, kw_only=True, tag="records"):
+    """A slice [`start`, `end`) of one spool stream, in bytes; `records` are the encoded payloads in order.
+
+    `offsets[i]` is the stream position just behind `records[i]`, so a receiver that holds a cursor inside the slice
+    can drop exactly what it has.
+    """
+
+    node_id: str
+    replica_id: int
+    attempt: int
+    stream: str
+    start: int
+    end: int
+    offsets: list[int]
+    records: list[bytes]
+
+
+Report = Hello | Heartbeat | Ack | Records

@@ -1,0 +1,84 @@
+"""The words both sides of the wire use for what runs where: roles, strategies, statuses, causes.
+
+Everything here is a string enum, so a value is readable in the database, on the wire and in REST alike. Which status
+may follow which is the control plane's business (`orchestrator/domain/lifecycle.py`).
+"""
+
+from enum import StrEnum
+
+
+class Strategy(StrEnum):
+    """How one training is spread over devices. Names are REST names and never change meaning."""
+
+    ONE_DEVICE = "one_device"
+    MIRRORED = "mirrored"
+    MULTI_WORKER_MIRRORED = "multi_worker_mirrored"
+    PARAMETER_SERVER = "parameter_server"
+
+
+class Role(StrEnum):
+    """The TensorFlow task type of a replica (`tf.distribute` cluster spec names)."""
+
+    CHIEF = "chief"
+    WORKER = "worker"
+    PS = "ps"
+    EVALUATOR = "evaluator"
+
+
+class JobStatus(StrEnum):
+    """Where a job stands. Terminal: SUCCEEDED, FAILED, STOPPED."""
+
+    SUBMITTED = "submitted"
+    LAUNCHING = "launching"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    PAUSING = "pausing"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+class ReplicaStatus(StrEnum):
+    """Where one TensorFlow process stands. LOST is set by the control plane alone."""
+
+    ASSIGNED = "assigned"
+    STARTING = "starting"
+    RUNNING = "running"
+    EXITED = "exited"
+    LOST = "lost"
+
+
+class NodeState(StrEnum):
+    """What a node may be used for. LOST means its agent has been silent too long."""
+
+    READY = "ready"
+    CORDONED = "cordoned"
+    DRAINING = "draining"
+    LOST = "lost"
+
+
+class Cause(StrEnum):
+    """Why a replica ended, and so why an attempt ended. The job's status is derived from it."""
+
+    COMPLETED = "completed"
+    STOPPED = "stopped"
+    EXCEPTION = "exception"
+    EXIT_CODE = "exit_code"
+    SIGNAL = "signal"
+    OUT_OF_MEMORY = "out_of_memory"
+    LOSS_NOT_FINITE = "loss_not_finite"
+    RENDEZVOUS_TIMEOUT = "rendezvous_timeout"
+    PORT_TAKEN = "port_taken"
+    LAUNCH_REFUSED = "launch_refused"
+    TIME_LIMIT = "time_limit"
+    AGENT_SHUTDOWN = "agent_shutdown"
+    NODE_LOST = "node_lost"
+
+
+class DeviceKind(StrEnum):
+    """What a device slot is: a real GPU, or a logical CPU slot where a node has none."""
+
+    GPU = "gpu"
+    CPU = "cpu"
