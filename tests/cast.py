@@ -1,0 +1,56 @@
+"""Fixtures of every test: a named cast of people, their browsers, and in-memory stand-ins for what unit tests lack."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from django.test import Client, override_settings
+
+from orchestrator.models import Role, User
+from tests.factories import make_user
+
+IN_MEMORY = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _unit_settings() -> Iterator[None]:
+    """Channels without Redis, and passwords that cost no time."""
+    with override_settings(
+        CHANNEL_LAYERS=IN_MEMORY, PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]
+    ):
+        yield
+
+
+@pytest.fixture
+def viewer(db: None) -> User:
+    """May look."""
+    return make_user("vera", role=Role.VIEWER)
+
+
+@pytest.fixture
+def member(db: None) -> User:
+    """May run jobs; owns what the tests create."""
+    return make_user("mel", role=Role.MEMBER)
+
+
+@pytest.fixture
+def teammate(db: None) -> User:
+    """A second member, who owns nothing."""
+    return make_user("tom", role=Role.MEMBER)
+
+
+@pytest.fixture
+def administrator(db: None) -> User:
+    """May register machines and people."""
+    return make_user("ada", role=Role.ADMINISTRATOR)
+
+
+@pytest.fixture
+def client_of() -> Callable[[User], Client]:
+    """`client_of(person)`: a browser in which that person is signed in."""
+
+    def browser(person: User) -> Client:
+        client = Client()
+        client.force_login(person, backend="django.contrib.auth.backends.ModelBackend")
+        return client
+
+    return browser
