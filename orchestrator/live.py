@@ -1,0 +1,199 @@
+"""Live events, control plane → browser: their types, the names of their groups, and `announce`, which sends on commit.
+
+Services and ingest build events with the constructors here and nowhere else. Events are JSON-safe as built (numbers
+that JSON cannot carry are words, see `jsonable`), so a consumer forwards them as they are. A page joins a group, takes
+a snapshot, then applies what is newer; an event that is lost shows as a hole in the offsets, and the page asks again.
+"""
+
+import asyncio
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+from functools import partial
+from typing import TypedDict
+
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
+from django.db import transaction
+
+logger = logging.getLogger(__name__)
+
+JOBS = "jobs"
+MACHINES = "machines"
+SEND_TIMEOUT_S = 2.0
+LOG_TEXT_CHARS = 65_536
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+LiveEvent = dict[str, Json]
+
+
+class Columns(TypedDict):
+    """Points of one series: equally long lists, values JSON-safe."""
+
+    steps: list[int]
+    times: list[float]
+    values: list[float | str]
+
+
+_gathering: ContextVar[dict[str, list[LiveEvent]] | None] = ContextVar("live_gathering", default=None)
+
+
+def job_group(job_id: int) -> str:
+    """The group of one job's page."""
+    return f"job.{job_id}"
+
+
+def node_group(node_id: str) -> str:
+    """The group of one node's page."""
+    return f"node.{node_id}"
+
+
+def announce(group: str, events: Sequence[LiveEvent]) -> None:
+    """Send `events` to everyone in `group` when the transaction commits (at once outside of one), as one message."""
+    if events:
+        transaction.on_commit(partial(_deliver, group, list(events)))
+
+
+@contextmanager
+def gathered() -> Iterator[None]:
+    """Within this, what commits is kept and leaves at the end: one message per group, however many announcements."""
+    kept: dict[str, list[LiveEvent]] = {}
+    token = _gathering.set(kept)
+    try:
+        yield
+    finally:
+        _gathering.reset(token)
+        _send(kept)
+
+
+def job_changed(summary: Mapping[str, Json]) -> LiveEvent:
+    """The job as it is now (`queries.jobs.summary`): status, progress or metrics changed."""
+    return {"kind": "job", "job": dict(summary)}
+
+
+def replicas_changed() -> LiveEvent:
+    """Rows of replicas changed: the page fetches their partial again."""
+    return {"kind": "replicas"}
+
+
+def points_stored(
+    *, replica: str, replica_id: int, attempt: int, start: int, end: int, series: Mapping[str, Columns]
+) -> LiveEvent:
+    """New points of a replica such as `worker:0`; [`start`, `end`) is the part of its trainer stream they came from."""
+    columns: dict[str, Json] = {
+        name: {"steps": [*run["steps"]], "times": [*run["times"]], "values": [*run["values"]]}
+        for name, run in series.items()
+    }
+    return {
+        "kind": "points",
+        "replica": replica,
+        "replica_id": replica_id,
+        "attempt": attempt,
+        "start": start,
+        "end": end,
+        "series": columns,
+    }
+
+
+def log_stored(*, replica: str, replica_id: int, attempt: int, start: int, end: int, at: float, text: str) -> LiveEvent:
+    """New output, bytes [`start`, `end`) of the replica's log. Of a flood only the last part travels; REST has all."""
+    if len(text) > LOG_TEXT_CHARS:
+        text = f"… {len(text) - LOG_TEXT_CHARS} characters are in the log but not shown here\n{text[-LOG_TEXT_CHARS:]}"
+    return {
+        "kind": "log",
+        "replica": replica,
+        "replica_id": replica_id,
+        "attempt": attempt,
+        "start": start,
+        "end": end,
+        "at": at,
+        "text": text,
+    }
+
+
+def event_written(*, event_id: int, at: datetime, text: str, event_kind: str, attempt: int | None) -> LiveEvent:
+    """A line of history (`models.Event`)."""
+    return {
+        "kind": "event",
+        "id": event_id,
+        "at": at.isoformat(),
+        "text": text,
+        "event_kind": event_kind,
+        "attempt": attempt,
+    }
+
+
+def artifact_stored(
+    *, artifact_id: int, attempt: int, name: str, artifact_kind: str, size_bytes: int, metrics: Mapping[str, object]
+) -> LiveEvent:
+    """A file that the job left can be downloaded."""
+    return {
+        "kind": "artifact",
+        "id": artifact_id,
+        "attempt": attempt,
+        "name": name,
+        "artifact_kind": artifact_kind,
+        "size_bytes": size_bytes,
+        "metrics": jsonable(metrics),
+    }
+
+
+def sample_taken(*, node_id: str, sample: Mapping[str, object]) -> LiveEvent:
+    """A node's load now (`protocol.reports.Sample`)."""
+    return {"kind": "sample", "node_id": node_id, "sample": jsonable(sample)}
+
+
+def node_changed(*, node_id: str, state: str, reason: str) -> LiveEvent:
+    """A node's state or inventory changed."""
+    return {"kind": "node", "node_id": node_id, "state": state, "reason": reason}
+
+
+def jsonable(value: object) -> Json:
+    """`value` with the numbers that JSON lacks as words: "NaN", "Infinity", "-Infinity". Keys become strings."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else _word(value)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, Sequence):
+        return [jsonable(item) for item in value]
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _word(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"
+
+
+def _deliver(group: str, events: list[LiveEvent]) -> None:
+    kept = _gathering.get()
+    if kept is None:
+        _send({group: events})
+    else:
+        kept.setdefault(group, []).extend(events)
+
+
+def _send(messages: Mapping[str, list[LiveEvent]]) -> None:
+    """Hand everything to the channel layer. Pages heal holes by themselves, so a layer that is down only costs time."""
+    if not messages:
+        return
+    try:
+        async_to_sync(_group_send)(messages)
+    except Exception:
+        logger.warning("live events for %s were not sent", ", ".join(messages), exc_info=True)
+
+
+async def _group_send(messages: Mapping[str, list[LiveEvent]]) -> None:
+    layer = get_channel_layer()
+    if layer is None:
+        return
+    async with asyncio.timeout(SEND_TIMEOUT_S):
+        for group, events in messages.items():
+            await layer.group_send(group, {"type": "live.events", "events": events})
