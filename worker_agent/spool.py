@@ -1,0 +1,224 @@
+"""The spool: append-only files in which what a replica says waits on the node's disk until it is acknowledged.
+
+One folder is one stream with one writer (the training process, or its shim) and any number of readers (the agent's
+shipper). A position in the stream is a byte offset that never changes meaning; it is the sequence number of everything
+that is shipped. Layout: segments of about `SEGMENT_BYTES`, each a file named by the 20-digit offset of its first byte;
+a record is u32 length, u32 CRC-32 of the payload (both little endian), payload. What is not whole yet at the end is
+invisible to readers. What was damaged further in is handed out as a counted `Gap` record in its place.
+
+Nothing is synced to the disk record by record: `Writer.sync` is for the writer's timer, so up to one interval
+(200 ms by default) can be lost when the machine loses power, and nothing when a process dies.
+"""
+
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from worker_agent.protocol.codec import encode
+from worker_agent.protocol.records import Gap
+
+SEGMENT_BYTES = 8 * 1024 * 1024
+MAX_RECORD_BYTES = 1024 * 1024
+
+_HEADER = struct.Struct("<II")
+_NAME_DIGITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Records of the stream between the offsets `start` and `end`; `offsets[i]` is just behind `records[i]`."""
+
+    start: int
+    end: int
+    offsets: list[int]
+    records: list[bytes]
+
+
+class Writer:
+    """Appends records. Continues behind the last whole record of an existing stream, cutting off a torn tail.
+
+    One thread at a time. `append` only buffers; `flush` makes everything visible to readers with one write.
+    """
+
+    def __init__(self, folder: Path | str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._folder = Path(folder)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._segment_bytes = segment_bytes
+        starts = _segment_starts(self._folder)
+        self._start = starts[-1] if starts else 0
+        self._end = length(self._folder)
+        self._file = self._open_segment()
+        os.ftruncate(self._file, self._end - self._start)
+        self._buffer = bytearray()
+
+    @property
+    def end(self) -> int:
+        """The length of the stream so far, unflushed records included."""
+        return self._end + len(self._buffer)
+
+    @property
+    def pending_bytes(self) -> int:
+        """What `append` took and `flush` has not written yet (it stays here while the disk is full)."""
+        return len(self._buffer)
+
+    def append(self, payload: bytes) -> None:
+        """Take one record; raises ValueError when it is empty or larger than `MAX_RECORD_BYTES`."""
+        if not 0 < len(payload) <= MAX_RECORD_BYTES:
+            raise ValueError(f"a record has 1 to {MAX_RECORD_BYTES} bytes, not {len(payload)}")
+        self._buffer += _HEADER.pack(len(payload), zlib.crc32(payload))
+        self._buffer += payload
+
+    def flush(self) -> None:
+        """Write what was appended. On OSError (disk full) nothing is lost or half visible: flush again later."""
+        if not self._buffer:
+            return
+        if self._end > self._start and self._end - self._start + len(self._buffer) > self._segment_bytes:
+            self.sync()
+            os.close(self._file)
+            self._start = self._end
+            self._file = self._open_segment()
+        try:
+            _write_all(self._file, self._buffer)
+        except OSError:
+            os.ftruncate(self._file, self._end - self._start)
+            raise
+        self._end += len(self._buffer)
+        self._buffer = bytearray()
+
+    def sync(self) -> None:
+        """Make flushed records survive a power cut."""
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Flush and let go of the file."""
+        try:
+            self.flush()
+        finally:
+            os.close(self._file)
+
+    def _open_segment(self) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        return os.open(_segment_path(self._folder, self._start), flags, 0o600)
+
+
+class Reader:
+    """Reads a stream from `offset` on, while it is being written."""
+
+    def __init__(self, folder: Path | str, offset: int = 0) -> None:
+        self._folder = Path(folder)
+        self.offset = offset
+
+    def read(self, *, max_records: int = 1000, max_bytes: int = 1_000_000) -> Slice:
+        """The next whole records, moving `offset` behind them. Empty when there is nothing new.
+
+        At least one record is given whatever its size; otherwise at most `max_bytes` of payload.
+        """
+        start = self.offset
+        offsets: list[int] = []
+        records: list[bytes] = []
+        size_bytes = 0
+        while len(records) < max_records and size_bytes < max_bytes:
+            batch = self._read_segment(max_records=max_records - len(records), max_bytes=max_bytes - size_bytes)
+            if not batch.records or (records and size_bytes + sum(map(len, batch.records)) > max_bytes):
+                break
+            self.offset = batch.end
+            offsets += batch.offsets
+            records += batch.records
+            size_bytes += sum(map(len, batch.records))
+        return Slice(start=start, end=self.offset, offsets=offsets, records=records)
+
+    def _read_segment(self, *, max_records: int, max_bytes: int) -> Slice:
+        """Whole records of the one segment that holds `offset` (or the damaged stretch that begins there)."""
+        at = self.offset
+        starts = _segment_starts(self._folder)
+        earlier = [start for start in starts if start <= at]
+        following = next((start for start in starts if start > at), None)
+        if not earlier:
+            return self._hole(at, following)
+        path = _segment_path(self._folder, earlier[-1])
+        with path.open("rb") as file:
+            file.seek(at - earlier[-1])
+            data = file.read(max_bytes + 2 * (MAX_RECORD_BYTES + _HEADER.size))
+        offsets: list[int] = []
+        records: list[bytes] = []
+        position = size_bytes = 0
+        while len(records) < max_records:
+            payload = _record_at(data, position)
+            if payload is None or (records and size_bytes + len(payload) > max_bytes):
+                break
+            size_bytes += len(payload)
+            position += _HEADER.size + len(payload)
+            offsets.append(at + position)
+            records.append(payload)
+        if records:
+            return Slice(start=at, end=at + position, offsets=offsets, records=records)
+        behind = _behind_damage(data)
+        if behind is not None:
+            return self._hole(at, at + behind)
+        return self._hole(at, following)
+
+    def _hole(self, at: int, until: int | None) -> Slice:
+        """What cannot be read any more, counted; nothing at all when it may yet become whole (`until` None)."""
+        if until is None:
+            return Slice(start=at, end=at, offsets=[], records=[])
+        gap = Gap(at=self._folder.stat().st_mtime, size_bytes=until - at, reason="damaged on the node's disk")
+        return Slice(start=at, end=until, offsets=[until], records=[encode(gap)])
+
+
+def length(folder: Path | str) -> int:
+    """The offset behind the last whole record of a stream; 0 when there is none."""
+    starts = _segment_starts(Path(folder))
+    reader = Reader(folder, starts[-1] if starts else 0)
+    while reader.read().records:
+        pass
+    return reader.offset
+
+
+def tail(folder: Path | str, *, segments: int = 2) -> list[bytes]:
+    """The whole records of the last segments, oldest first: enough for what a process said last."""
+    starts = _segment_starts(Path(folder))[-segments:]
+    reader = Reader(folder, starts[0] if starts else 0)
+    records: list[bytes] = []
+    while batch := reader.read().records:
+        records += batch
+    return records
+
+
+def _segment_starts(folder: Path) -> list[int]:
+    try:
+        names = [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return []
+    return sorted(int(name) for name in names if len(name) == _NAME_DIGITS and name.isdecimal())
+
+
+def _segment_path(folder: Path, start: int) -> Path:
+    return folder / f"{start:0{_NAME_DIGITS}d}"
+
+
+def _record_at(data: bytes, position: int) -> bytes | None:
+    """The record that begins at `position` when it is whole and undamaged."""
+    if len(data) - position < _HEADER.size:
+        return None
+    size, crc = _HEADER.unpack_from(data, position)
+    begin = position + _HEADER.size
+    if not 0 < size <= MAX_RECORD_BYTES or len(data) - begin < size:
+        return None
+    payload = data[begin : begin + size]
+    return payload if zlib.crc32(payload) == crc else None
+
+
+def _behind_damage(data: bytes) -> int | None:
+    """Where a whole record follows the damaged one at the start of `data`; None when nothing proves it damaged."""
+    if len(data) < _HEADER.size:
+        return None
+    behind: int = _HEADER.size + _HEADER.unpack_from(data)[0]
+    return behind if _record_at(data, behind) is not None else None
+
+
+def _write_all(file: int, data: bytearray) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
