@@ -69,9 +69,9 @@ def gathered() -> Iterator[None]:
         _send(kept)
 
 
-def job_changed(summary: Mapping[str, Json]) -> LiveEvent:
+def job_changed(summary: Mapping[str, object]) -> LiveEvent:
     """The job as it is now (`queries.jobs.summary`): status, progress or metrics changed."""
-    return {"kind": "job", "job": dict(summary)}
+    return {"kind": "job", "job": jsonable(summary)}
 
 
 def replicas_changed() -> LiveEvent:

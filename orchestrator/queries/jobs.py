@@ -1,0 +1,189 @@
+"""Reads about jobs: lists, one job, its attempts, replicas, history and files. Pages, REST and sockets call these.
+
+Everybody who is signed in sees every job of the installation; who may change one is decided in the services.
+`visible_jobs` is the one place that says so.
+"""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from django.contrib.auth.models import AnonymousUser
+from django.db.models import Count, Q, QuerySet
+
+from orchestrator.domain.lifecycle import LIVE_JOB
+from orchestrator.models import Artifact, Attempt, Event, Job, Replica, User
+from orchestrator.queries.errors import NotFound
+from worker_agent.protocol.states import JobStatus
+
+PAGE_LIMIT = 200
+EVENTS_LIMIT = 2000
+_ID_SEARCH = re.compile(r"(?:j-|#)?(\d{1,18})", re.IGNORECASE)
+
+Person = User | AnonymousUser
+
+
+class Page(NamedTuple):
+    """One page of jobs, newest first; `next` is the cursor of the page behind it, None on the last."""
+
+    items: list[Job]
+    next: int | None
+
+
+def visible_jobs(user: Person) -> QuerySet[Job]:
+    """The jobs that this person may look at, with owner and cluster at hand."""
+    if not (user.is_authenticated and user.is_active):
+        return Job.objects.none()
+    return Job.objects.select_related("owner", "cluster")
+
+
+def page(
+    user: Person,
+    *,
+    status: Iterable[str] = (),
+    strategy: str = "",
+    owner: str = "",
+    cluster: str = "",
+    search: str = "",
+    cursor: int | None = None,
+    limit: int = 50,
+) -> Page:
+    """Jobs with id below `cursor`, newest first. Empty filters do not filter; `search` is part of a name, or an id."""
+    jobs = visible_jobs(user)
+    if wanted := list(status):
+        jobs = jobs.filter(status__in=wanted)
+    if strategy:
+        jobs = jobs.filter(strategy=strategy)
+    if owner:
+        jobs = jobs.filter(owner__username=owner)
+    if cluster:
+        jobs = jobs.filter(cluster__name=cluster)
+    if search := search.strip().replace("\0", ""):
+        by_id = _ID_SEARCH.fullmatch(search)
+        jobs = jobs.filter(Q(name__icontains=search) | (Q(pk=int(by_id[1])) if by_id else Q()))
+    if cursor is not None:
+        jobs = jobs.filter(pk__lt=cursor)
+    size = min(max(limit, 1), PAGE_LIMIT)
+    found = list(jobs.order_by("-pk")[: size + 1])
+    items = found[:size]
+    return Page(items=items, next=items[-1].pk if len(found) > size else None)
+
+
+def recent(user: Person, *, limit: int = 8, live: bool | None = None) -> list[Job]:
+    """The newest jobs; `live` True keeps those not yet ended, False those that have."""
+    jobs = visible_jobs(user)
+    if live is not None:
+        ongoing = [status.value for status in LIVE_JOB]
+        jobs = jobs.filter(status__in=ongoing) if live else jobs.exclude(status__in=ongoing)
+    return list(jobs.order_by("-pk")[:limit])
+
+
+def counts(user: Person) -> dict[str, int]:
+    """How many jobs stand at each status; every status is there."""
+    found = visible_jobs(user).order_by().values_list("status").annotate(number=Count("pk"))
+    return {status.value: 0 for status in JobStatus} | dict(found)
+
+
+def owners(user: Person) -> list[str]:
+    """The names of people who own a job, for the filter of the list."""
+    return list(
+        User.objects.filter(pk__in=visible_jobs(user).order_by().values("owner"))
+        .order_by("username")
+        .values_list("username", flat=True)
+    )
+
+
+def get(user: Person, job_id: int) -> Job:
+    """One job; raises `NotFound`."""
+    try:
+        return visible_jobs(user).get(pk=job_id)
+    except (Job.DoesNotExist, OverflowError) as error:
+        raise NotFound(f"There is no job {job_id}.") from error
+
+
+def replicas(job: Job, attempt: int | None = None) -> list[Replica]:
+    """The replicas of an attempt, of the latest when None, with their nodes."""
+    number = job.attempt if attempt is None else attempt
+    return list(job.replicas.filter(attempt=number).select_related("node").order_by("role", "index"))
+
+
+def replica_named(job: Job, name: str, attempt: int | None = None) -> Replica:
+    """The replica called `worker:0` of an attempt, of the latest when None; raises `NotFound`."""
+    role, _, index = name.partition(":")
+    number = job.attempt if attempt is None else attempt
+    found = job.replicas.filter(attempt=number, role=role)
+    replica = (
+        found.filter(index=int(index)).first() if index.isascii() and index.isdecimal() and len(index) < 9 else None
+    )
+    if replica is None:
+        raise NotFound(f"Attempt {number} of this job has no replica {name}.")
+    return replica
+
+
+def attempts(job: Job) -> list[Attempt]:
+    """Every attempt, first one first."""
+    return list(job.attempts.order_by("number"))
+
+
+def events(job: Job, *, after: int = 0, limit: int = 500) -> list[Event]:
+    """The history of a job behind event id `after`, oldest first."""
+    found = job.events.filter(pk__gt=after).select_related("actor", "node").order_by("pk")
+    return list(found[: min(max(limit, 1), EVENTS_LIMIT)])
+
+
+def artifacts(job: Job) -> list[Artifact]:
+    """The files that a job left, newest first."""
+    return list(job.artifacts.order_by("-pk"))
+
+
+def summary(job: Job, *, now: datetime | None = None) -> dict[str, object]:
+    """A job as REST, sockets and pages show it: JSON-safe, with the owner's and the cluster's name."""
+    progress = progress_of(job)
+    return {
+        "id": job.pk,
+        "name": job.name,
+        "cluster": job.cluster.name,
+        "recipe": job.recipe,
+        "status": job.status,
+        "cause": job.cause,
+        "reason": job.reason,
+        "waiting_for": job.waiting_for,
+        "strategy": job.strategy,
+        "attempt": job.attempt,
+        "progress": progress,
+        "step": job.step,
+        "total_steps": job.total_steps,
+        "epoch": job.epoch,
+        "epochs": job.epochs,
+        "metrics": job.metrics,
+        "owner": job.owner.username,
+        "priority": job.priority,
+        "retry_of": job.retry_of_id,
+        "revision": job.revision,
+        "created_at": _moment(job.created_at),
+        "started_at": _moment(job.started_at),
+        "ended_at": _moment(job.ended_at),
+        "remaining_s": _remaining_s(job, progress, now or datetime.now(UTC)),
+        "spec": job.spec,
+    }
+
+
+def progress_of(job: Job) -> float | None:
+    """How much of the training is done, 0 to 1; None while its length is unknown."""
+    if job.status == JobStatus.SUCCEEDED:
+        return 1.0
+    if not job.total_steps:
+        return None
+    return min(job.step / job.total_steps, 1.0)
+
+
+def _remaining_s(job: Job, progress: float | None, now: datetime) -> float | None:
+    if job.status != JobStatus.RUNNING or not progress or job.started_at is None:
+        return None
+    elapsed_s = (now - job.started_at).total_seconds()
+    return round(max(elapsed_s, 0.0) * (1 - progress) / progress, 1)
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,87 @@
+"""Reads about clusters and nodes, and who holds which device of a node. Pages, REST and sockets call these."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db.models import Count, Q, QuerySet
+
+from orchestrator.models import Cluster, Event, Node, Replica
+from orchestrator.queries.errors import NotFound
+from orchestrator.queries.jobs import Person
+from worker_agent.protocol.states import NodeState
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One device of a node. `state` is "free", "held" or "lost" (its node is silent); `holder` has its job at hand."""
+
+    index: int
+    kind: str
+    name: str
+    state: str
+    holder: Replica | None
+
+
+def clusters(user: Person) -> QuerySet[Cluster]:
+    """Every cluster with `node_count` and `ready_count` as extra columns, by name."""
+    if not (user.is_authenticated and user.is_active):
+        return Cluster.objects.none()
+    ready = Q(nodes__state=NodeState.READY.value)
+    return Cluster.objects.annotate(
+        node_count=Count("nodes", distinct=True), ready_count=Count("nodes", filter=ready, distinct=True)
+    ).order_by("name")
+
+
+def cluster(user: Person, name: str) -> Cluster:
+    """One cluster by name; raises `NotFound`."""
+    try:
+        return clusters(user).get(name=name)
+    except Cluster.DoesNotExist as error:
+        raise NotFound(f"There is no cluster {name}.") from error
+
+
+def nodes(user: Person, cluster: Cluster | None = None) -> list[Node]:
+    """The nodes of a cluster, or all, by cluster and name."""
+    found = _visible_nodes(user)
+    return list(found if cluster is None else found.filter(cluster=cluster))
+
+
+def node(user: Person, node_id: str) -> Node:
+    """One node; raises `NotFound`."""
+    try:
+        return _visible_nodes(user).get(pk=node_id)
+    except Node.DoesNotExist as error:
+        raise NotFound(f"There is no node {node_id}.") from error
+
+
+def slots(nodes: Iterable[Node]) -> dict[str, list[Slot]]:
+    """The device map: for each node, its devices in order and the replica that holds each."""
+    wanted = list(nodes)
+    holders: dict[tuple[str | None, int], Replica] = {}
+    for replica in Replica.objects.filter(held=True, node__in=wanted).select_related("job").order_by("pk"):
+        for index in replica.devices:
+            holders[replica.node_id, index] = replica
+    return {node.pk: [_slot(node, device, holders) for device in node.devices] for node in wanted}
+
+
+def node_replicas(node: Node, *, limit: int = 50) -> list[Replica]:
+    """What runs on a node (holding its port), then what ran there last, with the jobs."""
+    return list(node.replicas.select_related("job", "job__owner").order_by("-held", "-pk")[:limit])
+
+
+def node_events(node: Node, *, limit: int = 100) -> list[Event]:
+    """The latest events of a node, newest first."""
+    return list(node.events.select_related("actor", "job").order_by("-pk")[:limit])
+
+
+def _visible_nodes(user: Person) -> QuerySet[Node]:
+    if not (user.is_authenticated and user.is_active):
+        return Node.objects.none()
+    return Node.objects.select_related("cluster").order_by("cluster__name", "name")
+
+
+def _slot(node: Node, device: dict[str, object], holders: dict[tuple[str | None, int], Replica]) -> Slot:
+    index = int(str(device["index"]))
+    holder = holders.get((node.pk, index))
+    state = "lost" if node.state == NodeState.LOST else "held" if holder else "free"
+    return Slot(index=index, kind=str(device["kind"]), name=str(device["name"]), state=state, holder=holder)

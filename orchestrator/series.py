@@ -1,0 +1,228 @@
+"""Storage of metric series: columnar blocks, merged as they gather, and thinned for charts.
+
+Ingest appends (one small block per series and batch, insert only), queries read. The order of a series is the order of
+its blocks' ids. Numbers are float64 as the trainer wrote them: NaN and infinities are points like any other.
+"""
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+from django.db.models import QuerySet
+from numpy.typing import NDArray
+
+from orchestrator.models import SeriesBlock
+
+FULL_BLOCK_POINTS = 4096
+MERGE_AFTER_APPENDS = 64
+NAME_CHARS = 200
+NAMES_PER_OWNER = 500
+OWNERS_REMEMBERED = 4096
+
+_STEP, _NUMBER = np.dtype("<i8"), np.dtype("<f8")
+
+
+class Run(NamedTuple):
+    """Points in order: `steps`, `times` (unix s) and `values`, equally long."""
+
+    steps: NDArray[np.int64]
+    times: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+
+class Owner(NamedTuple):
+    """Whose series it is: a replica (training) or a node (load); the other is None."""
+
+    replica_id: int | None = None
+    node_id: str | None = None
+
+
+class Addition(NamedTuple):
+    """New points of one series."""
+
+    owner: Owner
+    name: str
+    run: Run
+
+
+class _Appends:
+    """Per owner, the names it has and how many blocks each got since it was last merged.
+
+    A hint kept in memory: it is read from the table when an owner is first met, and being wrong only merges a series
+    earlier or later.
+    """
+
+    def __init__(self) -> None:
+        self._owners: OrderedDict[Owner, dict[str, int]] = OrderedDict()
+
+    def of(self, owners: set[Owner]) -> dict[Owner, dict[str, int]]:
+        unmet = [owner for owner in owners if owner not in self._owners]
+        if unmet:
+            self._owners.update({owner: {} for owner in unmet})
+            for blocks in _blocks_of(unmet):
+                for replica_id, node_id, name in blocks.values_list("replica_id", "node_id", "name"):
+                    counts = self._owners[Owner(replica_id, node_id)]
+                    counts[name] = counts.get(name, 0) + 1
+        for owner in owners:
+            self._owners.move_to_end(owner)
+        found = {owner: self._owners[owner] for owner in owners}
+        while len(self._owners) > OWNERS_REMEMBERED:
+            self._owners.popitem(last=False)
+        return found
+
+    def forget(self) -> None:
+        self._owners.clear()
+
+
+appends = _Appends()
+
+
+def run_of(steps: Sequence[int], times: Sequence[float], values: Sequence[float]) -> Run:
+    """Points as arrays; raises `ValueError` when the columns differ in length."""
+    run = Run(np.array(steps, _STEP), np.array(times, _NUMBER), np.array(values, _NUMBER))
+    if not len(run.steps) == len(run.times) == len(run.values):
+        raise ValueError("steps, times and values differ in length")
+    return run
+
+
+def append(additions: Iterable[Addition]) -> set[Owner]:
+    """Store new points behind what is there. To be called in the transaction that moves the cursor, by one process.
+
+    Returns the owners of which a new name was refused because they have `NAMES_PER_OWNER` already.
+    """
+    joined: dict[tuple[Owner, str], list[Run]] = defaultdict(list)
+    for owner, name, run in additions:
+        if len(run.steps):
+            joined[owner, name[:NAME_CHARS]].append(run)
+    known = appends.of({owner for owner, _ in joined})
+    blocks, full, refused = [], [], set()
+    for (owner, name), runs in joined.items():
+        counts = known[owner]
+        if name not in counts and len(counts) >= NAMES_PER_OWNER:
+            refused.add(owner)
+            continue
+        counts[name] = counts.get(name, 0) + 1
+        blocks.append(_block(owner, name, join(runs)))
+        if counts[name] >= MERGE_AFTER_APPENDS:
+            full.append((owner, name))
+    SeriesBlock.objects.bulk_create(blocks)
+    for owner, name in full:
+        _merge(owner, name)
+        known[owner][name] = 0
+    return refused
+
+
+def read(
+    owners: Sequence[Owner], *, names: Iterable[str] | None = None, since: float | None = None
+) -> dict[tuple[Owner, str], Run]:
+    """Every series of these owners, whole, or the points from time `since` on; `names` None means all names."""
+    wanted = None if names is None else set(names)
+    parts: dict[tuple[Owner, str], list[Run]] = defaultdict(list)
+    for blocks in _blocks_of(owners):
+        found = blocks if wanted is None else blocks.filter(name__in=wanted)
+        if since is not None:
+            found = found.filter(last_time__gte=since)
+        rows = found.values_list("replica_id", "node_id", "name", "count", "payload")
+        for replica_id, node_id, name, count, payload in rows.iterator(chunk_size=500):
+            parts[Owner(replica_id, node_id), name].append(_unpack(count, payload))
+    runs = {key: join(found) for key, found in parts.items()}
+    if since is None:
+        return runs
+    recent = {key: _pick(run, run.times >= since) for key, run in runs.items()}
+    return {key: run for key, run in recent.items() if len(run.steps)}
+
+
+def thin(run: Run, points: int) -> Run:
+    """At most about `points` points that draw the same line: first, last, and of each stretch its lowest, its highest
+    and, where it holds one, a NaN."""
+    size = len(run.steps)
+    if size <= max(points, 4):
+        return run
+    missing = np.isnan(run.values)
+    per_stretch = 3 if missing.any() else 2
+    width = -(-size // max((points - 2) // per_stretch, 1))
+    stretches = -(-size // width)
+    padding = stretches * width - size
+    grid = np.concatenate([run.values, np.repeat(run.values[-1:], padding)]).reshape(stretches, width)
+    base = np.arange(stretches) * width
+    picks = [np.array([0, size - 1])]
+    if per_stretch == 3:
+        holes = np.concatenate([missing, np.repeat(missing[-1:], padding)]).reshape(stretches, width)
+        picks.append((base + holes.argmax(axis=1))[holes.any(axis=1)])
+        picks.append(base + np.where(holes, np.inf, grid).argmin(axis=1))
+        picks.append(base + np.where(holes, -np.inf, grid).argmax(axis=1))
+    else:
+        picks += [base + grid.argmin(axis=1), base + grid.argmax(axis=1)]
+    chosen = np.unique(np.minimum(np.concatenate(picks), size - 1))
+    return _pick(run, chosen)
+
+
+def join(runs: Sequence[Run]) -> Run:
+    """Runs one behind the other."""
+    if len(runs) == 1:
+        return runs[0]
+    return Run(
+        np.concatenate([run.steps for run in runs]),
+        np.concatenate([run.times for run in runs]),
+        np.concatenate([run.values for run in runs]),
+    )
+
+
+def drop_node_points(*, before: float) -> int:
+    """Remove blocks of node load whose last point is older than `before`; returns how many."""
+    removed, _ = SeriesBlock.objects.filter(node__isnull=False, last_time__lt=before).delete()
+    return removed
+
+
+def _merge(owner: Owner, name: str) -> None:
+    """Make one block of each unbroken run of small ones: the first takes the points of all, so ids keep their order."""
+    (blocks,) = (blocks.filter(name=name) for blocks in _blocks_of([owner]))
+    sizes = list(blocks.values_list("id", "count"))
+    for is_small, stretch in groupby(sizes, key=lambda row: row[1] < FULL_BLOCK_POINTS):
+        ids = [block_id for block_id, _ in stretch]
+        if not is_small or len(ids) < 2:
+            continue
+        rows = blocks.filter(id__gte=ids[0], id__lte=ids[-1]).values_list("count", "payload")
+        merged = _block(owner, name, join([_unpack(count, payload) for count, payload in rows]))
+        SeriesBlock.objects.filter(id=ids[0]).update(
+            count=merged.count, last_time=merged.last_time, payload=merged.payload
+        )
+        blocks.filter(id__gt=ids[0], id__lte=ids[-1]).order_by().delete()
+
+
+def _blocks_of(owners: Sequence[Owner]) -> list[QuerySet[SeriesBlock]]:
+    """One query per kind of owner, in the order of its index, so that the payloads are never sorted."""
+    replica_ids = [owner.replica_id for owner in owners if owner.replica_id is not None]
+    node_ids = [owner.node_id for owner in owners if owner.node_id is not None]
+    queries = []
+    if replica_ids:
+        queries.append(SeriesBlock.objects.filter(replica_id__in=replica_ids).order_by("replica_id", "name", "id"))
+    if node_ids:
+        queries.append(SeriesBlock.objects.filter(node_id__in=node_ids).order_by("node_id", "name", "id"))
+    return queries
+
+
+def _pick(run: Run, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Run:
+    return Run(run.steps[chosen], run.times[chosen], run.values[chosen])
+
+
+def _block(owner: Owner, name: str, run: Run) -> SeriesBlock:
+    times = run.times[np.isfinite(run.times)]
+    return SeriesBlock(
+        replica_id=owner.replica_id,
+        node_id=owner.node_id,
+        name=name,
+        count=len(run.steps),
+        last_time=float(times.max()) if len(times) else 0.0,
+        payload=run.steps.tobytes() + run.times.tobytes() + run.values.tobytes(),
+    )
+
+
+def _unpack(count: int, payload: bytes | memoryview) -> Run:
+    return Run(
+        np.frombuffer(payload, _STEP, count),
+        np.frombuffer(payload, _NUMBER, count, count * 8),
+        np.frombuffer(payload, _NUMBER, count, count * 16),
+    )
