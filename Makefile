@@ -1,0 +1,68 @@
+# Trainyard's commands. `make up` and `make test` need nothing but Debian with Python 3.11, pip and apt.
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv/bin
+PYTEST := $(VENV)/python -m pytest
+LOCK := $(VENV)/uv pip compile --quiet --generate-hashes --no-header --no-annotate \
+	--python-version 3.11 --python-platform x86_64-manylinux_2_28
+
+.PHONY: help up agent check format test test-fast test-postgres test-slow bench lock environment browser clean
+
+help:
+	@echo 'make up [ARGS="--data DIR --port N --nodes N --no-demo --ready-file FILE"]   start Trainyard here'
+	@echo 'make test      every test, real browser included'
+	@echo 'make check     lint, types, import contracts, fast tests (under a minute)'
+	@echo 'make bench     ours against the floors and the peers'
+	@echo 'make agent     the environment of a training machine without GPUs (make agent KIND=gpu with)'
+	@echo 'make lock      resolve the packages again and write requirements/*.txt'
+
+environment:
+	@$(PYTHON) scripts/environment.py all
+
+up: environment
+	@exec $(VENV)/python manage.py up $(ARGS)
+
+KIND ?= cpu
+agent:
+	@$(PYTHON) scripts/environment.py agent-$(KIND)
+
+check: environment
+	@$(VENV)/ruff check .
+	@$(VENV)/ruff format --check .
+	@$(VENV)/lint-imports --no-logo 2>/dev/null || $(VENV)/lint-imports
+	@$(VENV)/mypy
+	@$(MAKE) --no-print-directory test-fast
+
+format: environment
+	@$(VENV)/ruff check --fix . ; $(VENV)/ruff format .
+
+FAST := not tf and not stack and not browser and not gpu
+test-fast: environment
+	@$(PYTEST) -q -n 2 -m "$(FAST)"
+
+test-postgres: environment
+	@TRAINYARD_TEST_DATABASE=postgres $(PYTEST) -q -n 2 -m "$(FAST)"
+
+# One process: these start TensorFlow, Redis, agents and Chromium, which use the cores themselves.
+test-slow: environment browser
+	@$(PYTEST) -q -m "tf or stack or browser"
+
+test: check test-postgres test-slow
+
+browser:
+	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium; }
+
+bench: environment
+	@$(VENV)/python -m benchmarks $(ARGS)
+
+lock: environment
+	$(LOCK) pyproject.toml --extra control --extra embedded --extra agent --extra agent-cpu --group dev -o requirements/all.txt
+	$(LOCK) pyproject.toml --extra control -c requirements/all.txt -o requirements/control.txt
+	$(LOCK) pyproject.toml --extra agent --extra agent-cpu -c requirements/all.txt -o requirements/agent-cpu.txt
+	$(LOCK) pyproject.toml --extra agent --extra agent-gpu -o requirements/agent-gpu.txt
+	$(LOCK) --no-deps requirements/no-deps.in -o requirements/no-deps.txt
+	$(LOCK) --no-deps requirements/uv.in -c requirements/all.txt -o requirements/uv.txt
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
