@@ -1,0 +1,72 @@
+"""Form fields as the pages print them: label, control, help, and the error that replaces the help.
+
+A form is anything with `value(name)` and `errors` (`dashboard/forms.py`). The control says which text describes it; the
+page's script keeps that true when it shows an error.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from django import template
+
+register = template.Library()
+
+INPUT_MODES = {"int": "numeric", "float": "decimal"}
+
+
+class Form(Protocol):
+    """What a field is drawn from."""
+
+    errors: dict[str, str]
+
+    def value(self, name: str) -> str:
+        """What stands in the field."""
+
+
+@register.inclusion_tag("dashboard/_field.html")
+def field(
+    form: Form,
+    name: str,
+    label: str,
+    *,
+    kind: str = "text",
+    hint: str = "",
+    css: str = "",
+    options: Iterable[tuple[str, str]] = (),
+    unit: str = "",
+    placeholder: str = "",
+    rows: int = 3,
+    required: bool = False,
+    **more: str,
+) -> dict[str, object]:
+    """One field. `kind` is text, int, float, lines, select, check or password; `options` are (value, text) pairs."""
+    return {
+        "id": f"f-{name}",
+        "name": name,
+        "label": label,
+        "kind": kind,
+        "value": form.value(name),
+        "error": form.errors.get(name, ""),
+        "hint": hint,
+        "css": css,
+        "options": [(str(value), text) for value, text in options],
+        "unit": unit,
+        "placeholder": placeholder,
+        "rows": rows,
+        "required": required,
+        "inputmode": INPUT_MODES.get(kind, ""),
+        "autocomplete": more.get("autocomplete", "off"),
+        "mono": "mono" in more,
+    }
+
+
+@register.filter
+def error_of(form: Form, name: str) -> str:
+    """The error of one field, or nothing."""
+    return form.errors.get(name, "")
+
+
+@register.filter
+def value_of(form: Form, name: str) -> str:
+    """What stands in one field."""
+    return form.value(name)

@@ -1,0 +1,46 @@
+"""The side bar's content: where one can go, how many jobs are under way, which machines need attention."""
+
+from typing import Any
+
+from django import template
+from django.urls import reverse
+
+from orchestrator.domain.lifecycle import LIVE_JOB
+from orchestrator.queries import jobs, machines
+from worker_agent.protocol.states import NodeState
+
+register = template.Library()
+
+CLUSTERS_SHOWN = 6
+JOB_PAGES = frozenset({"jobs", "job", "job_new"})
+NODE_PAGES = frozenset({"nodes", "node"})
+
+
+@register.inclusion_tag("dashboard/_side.html", takes_context=True)
+def side_bar(context: dict[str, Any]) -> dict[str, Any]:
+    """The side bar for the person and page of this request."""
+    request = context["request"]
+    match = request.resolver_match
+    here = match.url_name if match and not match.namespaces else ""
+    user = request.user
+    under_way = sum(number for status, number in jobs.counts(user).items() if status in LIVE_JOB)
+    lost: dict[int, int] = {}
+    for node in machines.nodes(user):
+        if node.state == NodeState.LOST:
+            lost[node.cluster_id] = lost.get(node.cluster_id, 0) + 1
+    return {
+        "request": request,
+        "user": user,
+        "here": here,
+        "on_jobs": here in JOB_PAGES,
+        "on_nodes": here in NODE_PAGES,
+        "under_way": under_way,
+        "clusters": [
+            {
+                "name": cluster.name,
+                "lost": lost.get(cluster.pk, 0),
+                "current": request.path == reverse("cluster", args=[cluster.name]),
+            }
+            for cluster in machines.clusters(user)[:CLUSTERS_SHOWN]
+        ],
+    }

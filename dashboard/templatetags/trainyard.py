@@ -1,0 +1,228 @@
+"""What templates need to speak the look: words and tones of states, numbers, durations, times, icons, sparklines.
+
+Every page loads this library. The browser's `js/format.js` follows the same rules for what is written live.
+"""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from django import template
+from django.templatetags.static import static
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+register = template.Library()
+
+NARROW = "\u202f"
+MINUS = "\u2212"
+MISSING = "\u2013"
+TONES = {
+    "submitted": "grey",
+    "launching": "teal",
+    "running": "blue",
+    "restarting": "violet",
+    "pausing": "amber",
+    "paused": "amber",
+    "stopping": "grey",
+    "succeeded": "green",
+    "failed": "red",
+    "stopped": "grey",
+    "ready": "green",
+    "cordoned": "amber",
+    "draining": "violet",
+    "lost": "red",
+    "free": "grey",
+    "held": "blue",
+    "assigned": "grey",
+    "starting": "teal",
+    "exited": "grey",
+}
+SHAPES = {"assigned": "submitted", "starting": "launching", "exited": "stopped"}
+STRATEGIES = {
+    "one_device": "One device",
+    "mirrored": "Mirrored",
+    "multi_worker_mirrored": "MultiWorkerMirrored",
+    "parameter_server": "ParameterServer",
+}
+BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
+SPARK_WIDTH, SPARK_HEIGHT = 100, 28
+
+
+@register.filter
+def tone(status: str) -> str:
+    """The signal colour of a state."""
+    return TONES.get(status, "grey")
+
+
+@register.filter
+def word(status: str) -> str:
+    """The state as a word for people."""
+    return str(status).replace("_", " ").capitalize()
+
+
+@register.filter
+def strategy_name(value: str) -> str:
+    """`multi_worker_mirrored` as people say it."""
+    return STRATEGIES.get(value, str(value))
+
+
+@register.filter
+def replica_name(value: object) -> str:
+    """`worker:0` as people say it: worker 0."""
+    return str(value).replace(":", " ")
+
+
+@register.filter
+def group(value: object) -> str:
+    """A whole number with narrow no-break spaces: 41 286."""
+    number = _number(value)
+    return MISSING if number is None else _grouped(round(number))
+
+
+@register.filter
+def figure(value: object) -> str:
+    """A measured number at the precision people read: 0.0123, 1.950, 12.30, 14 651."""
+    if value in ("NaN", "Infinity", "-Infinity"):
+        return {"NaN": "NaN", "Infinity": "∞", "-Infinity": f"{MINUS}∞"}[str(value)]
+    number = _number(value)
+    if number is None:
+        return MISSING
+    if not math.isfinite(number):
+        return "NaN" if math.isnan(number) else ("∞" if number > 0 else f"{MINUS}∞")
+    size = abs(number)
+    if size >= 1000:
+        return _grouped(round(number))
+    if 0 < size < 0.001:
+        return f"{number:.2e}".replace("-", MINUS)
+    return f"{number:.{4 if size < 10 else 2 if size < 100 else 1}f}".replace("-", MINUS)
+
+
+@register.filter
+def percent(value: object, digits: int = 0) -> str:
+    """A share (0 to 1) in percent, without the sign."""
+    number = _number(value)
+    return MISSING if number is None else f"{number * 100:.{digits}f}"
+
+
+@register.filter
+def filesize(value: object) -> str:
+    """Bytes in the unit people say: 33.1 GB."""
+    number = _number(value)
+    if number is None:
+        return MISSING
+    power = 0
+    while number >= 1000 and power < len(BYTE_UNITS) - 1:
+        number, power = number / 1000, power + 1
+    digits = 0 if power == 0 or number >= 100 else 1
+    return f"{number:.{digits}f}{NARROW}{BYTE_UNITS[power]}"
+
+
+@register.filter
+def duration(seconds: object) -> str:
+    """Seconds as people say them: 14 s, 3 min, 4 h 03 min, 2 d 5 h."""
+    number = _number(seconds)
+    if number is None:
+        return MISSING
+    whole = max(0, int(number))
+    if whole < 60:
+        return f"{whole} s"
+    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if days:
+        return f"{days} d {hours % 24} h"
+    return f"{hours} h {minutes % 60:02d} min" if hours else f"{minutes} min"
+
+
+@register.simple_tag
+def when(moment: datetime | str | None, style: str = "short") -> SafeString | str:
+    """A moment as `<time>`: the clock today, "Yesterday", then the date. The page turns it into the reader's zone.
+
+    `style` "clock" always gives the clock, "full" the date and the clock.
+    """
+    if not moment:
+        return MISSING
+    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    at = at.astimezone(UTC)
+    return format_html(
+        '<time datetime="{}" data-when="{}" title="{}">{}</time>',
+        at.isoformat(timespec="milliseconds"),
+        style,
+        f"{at:%d %b %Y, %H:%M:%S} UTC",
+        _spoken(at, style),
+    )
+
+
+@register.simple_tag
+def icon(name: str, css: str = "") -> SafeString:
+    """A 16-unit icon from the sprite."""
+    return format_html(
+        '<svg class="ty-ico {}" aria-hidden="true"><use href="{}#{}"/></svg>', css, static("dashboard/icons.svg"), name
+    )
+
+
+@register.simple_tag
+def shape(status: str) -> SafeString:
+    """The silhouette of a state, unique for each."""
+    name = SHAPES.get(status, status)
+    return format_html(
+        '<svg class="ty-shape" aria-hidden="true"><use href="{}#st-{}"/></svg>', static("dashboard/icons.svg"), name
+    )
+
+
+@register.simple_tag
+def sparkline(values: Sequence[float | str | None], css: str = "") -> SafeString | str:
+    """A curve without axes, drawn in a fixed box; nothing for fewer than two finite values."""
+    finite = [float(v) for v in values if isinstance(v, int | float) and math.isfinite(v)]
+    if len(finite) < 2:
+        return ""
+    low, high = min(finite), max(finite)
+    span, step = (high - low) or 1.0, SPARK_WIDTH / (len(finite) - 1)
+    points = [
+        f"{place * step:.1f} {SPARK_HEIGHT - 2 - (value - low) / span * (SPARK_HEIGHT - 4):.1f}"
+        for place, value in enumerate(finite)
+    ]
+    line = "M" + "L".join(points)
+    return format_html(
+        '<svg class="ty-spark {}" viewBox="0 0 {w} {h}" preserveAspectRatio="none" aria-hidden="true">'
+        '<path class="a" d="{line}L{w} {h}L0 {h}z"/><path class="l" d="{line}"/></svg>',
+        css,
+        w=SPARK_WIDTH,
+        h=SPARK_HEIGHT,
+        line=line,
+    )
+
+
+@register.simple_tag
+def bar(share_percent: float, colour: str = "blue") -> SafeString:
+    """A thin bar filled to a percentage."""
+    width = max(0.0, min(100.0, float(share_percent)))
+    return format_html(
+        '<svg class="ty-bar" data-tone="{}" aria-hidden="true"><rect width="{}%" height="100%"/></svg>',
+        colour,
+        f"{width:.1f}",
+    )
+
+
+def _number(value: object) -> float | None:
+    if value is None or value == "" or isinstance(value, bool):
+        return None
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+
+
+def _grouped(number: int) -> str:
+    return f"{number:,}".replace(",", NARROW).replace("-", MINUS)
+
+
+def _spoken(at: datetime, style: str) -> str:
+    if style == "clock":
+        return f"{at:%H:%M}"
+    if style == "full":
+        return f"{at.day} {at:%b}, {at:%H:%M}"
+    days = (timezone.now().astimezone(UTC).date() - at.date()).days
+    if days == 0:
+        return f"{at:%H:%M}"
+    return "Yesterday" if days == 1 else f"{at.day} {at:%b}"
