@@ -1,0 +1,96 @@
+"""Why a replica ended: one cause and one message in words, from everything the shim knows. Pure."""
+
+import signal
+from collections.abc import Iterable
+
+import msgspec
+
+from worker_agent.protocol.codec import decode_record
+from worker_agent.protocol.records import Failure, Phase
+from worker_agent.protocol.states import Cause
+
+LAST_LINES = 8
+
+_MESSAGE_CHARS = 4000
+
+
+class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """`stop.json` in a replica's folder: that it is to end, why, and how long it may take. `at` in unix seconds."""
+
+    at: float
+    cause: Cause
+    reason: str
+    grace_s: float
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """How the training process ended: exit `code`, or the `signal` that ended it."""
+
+    code: int | None
+    signal: int | None
+
+
+class LastWords(msgspec.Struct, frozen=True, kw_only=True):
+    """What the training process itself said about its end, read from its stream."""
+
+    failure: Failure | None = None
+    done: bool = False
+
+
+def last_words(records: Iterable[bytes]) -> LastWords:
+    """The last failure, and whether the last phase is "done", among encoded records."""
+    failure: Failure | None = None
+    done = False
+    for data in records:
+        try:
+            record = decode_record(data)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(record, Failure):
+            failure = record
+        elif isinstance(record, Phase):
+            done = record.name == "done"
+    return LastWords(failure=failure, done=done)
+
+
+def judge(
+    ending: Ending,
+    *,
+    words: LastWords,
+    stop: StopRequest | None,
+    killed_for_memory: bool,
+    last_lines: list[str],
+) -> tuple[Cause, str]:
+    """The cause and its message. What went wrong before a stop was asked for outranks the stop."""
+    if words.failure is not None and (stop is None or words.failure.at < stop.at):
+        return words.failure.cause, words.failure.message[:_MESSAGE_CHARS]
+    if ending.code == 0 and (stop is None or words.done):
+        return Cause.COMPLETED, "It ran to its end."
+    if stop is not None:
+        return stop.cause, _stopped(ending, stop)
+    if ending.signal is not None:
+        if ending.signal == signal.SIGKILL and killed_for_memory:
+            return Cause.OUT_OF_MEMORY, "The machine ran out of memory: the kernel ended the process (SIGKILL)."
+        message = f"The process was killed by signal {ending.signal} ({_signal_name(ending.signal)})."
+        return Cause.SIGNAL, _with_lines(message, last_lines)
+    return Cause.EXIT_CODE, _with_lines(f"The process ended with exit code {ending.code}.", last_lines)
+
+
+def _stopped(ending: Ending, stop: StopRequest) -> str:
+    how = ""
+    if ending.signal == signal.SIGKILL:
+        how = f" It had not ended {stop.grace_s:g} s after SIGTERM and was killed."
+    return f"{stop.reason or 'It was stopped.'}{how}"
+
+
+def _with_lines(message: str, last_lines: list[str]) -> str:
+    if not last_lines:
+        return message
+    return f"{message} The last lines it wrote:\n" + "\n".join(last_lines)[-_MESSAGE_CHARS:]
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unknown"
