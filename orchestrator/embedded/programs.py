@@ -1,0 +1,92 @@
+"""The programs of an embedded Trainyard as plain values: command line, environment, how long each may take to end.
+
+Pure: `manage.py up` builds them here and hands them to the supervisor.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.embedded import ports
+
+REDIS = "redis"
+CONTROL_PLANE = ("web", "celery", "sweep", "ingest")
+
+
+@dataclass(frozen=True)
+class Program:
+    """One process to keep alive. `argv` is asked anew at each start; `stop_s` is how long it may take to end."""
+
+    name: str
+    argv: Callable[[], list[str]]
+    environment: Mapping[str, str]
+    stop_s: float = 10.0
+
+
+def control_environment(own: Mapping[str, str], *, data: Path, defaults: Mapping[str, str]) -> dict[str, str]:
+    """What control-plane processes see: the person's environment, `defaults` where it says nothing, and `data`."""
+    return {
+        **{f"TRAINYARD_{name.upper()}": value for name, value in defaults.items()},
+        **own,
+        "TRAINYARD_DATA_DIR": str(data),
+        "DJANGO_SETTINGS_MODULE": "dashboard.config.settings",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def agent_environment(own: Mapping[str, str]) -> dict[str, str]:
+    """What agents, and so users' programs, see: nothing of the control plane's settings and secrets."""
+    kept = {name: value for name, value in own.items() if not name.startswith(("TRAINYARD_", "DJANGO_"))}
+    return kept | {"PYTHONUNBUFFERED": "1"}
+
+
+def redis(server: Path, configuration: Path) -> Program:
+    """The embedded Redis."""
+    return Program(REDIS, lambda: [str(server), str(configuration)], {})
+
+
+def control_plane(environment: Mapping[str, str], *, port: int) -> list[Program]:
+    """Web server, Celery worker, sweep and ingest."""
+    web = [
+        *("-m", "uvicorn", "dashboard.config.asgi:application", "--host", ports.LOOPBACK, "--port", str(port)),
+        *("--ws", "websockets-sansio", "--no-access-log", "--timeout-graceful-shutdown", "3"),
+    ]
+    worker = [
+        *("-m", "celery", "-A", "dashboard.config.celery", "worker", "-Q", "control", "-P", "threads", "-c", "4"),
+        *("--without-gossip", "--without-mingle", "-n", "control@trainyard", "-l", "info"),
+    ]
+    lines = (web, worker, ["manage.py", "sweep"], ["manage.py", "ingest"])
+    return [
+        Program(name, _fixed([sys.executable, *line]), environment)
+        for name, line in zip(CONTROL_PLANE, lines, strict=True)
+    ]
+
+
+def agent(name: str, environment: Mapping[str, str], *, data: Path, url: str, token: str) -> Program:
+    """A local agent: joins with its token like any other the first time, and simply runs once it has joined."""
+    base = [sys.executable, "-m", "worker_agent"]
+    common = ["--data", str(data), "--end-replicas-on-exit"]
+
+    def argv() -> list[str]:
+        if node_id(data):
+            return [*base, "run", *common]
+        return [*base, "join", url, "--token", token, "--name", name, "--address", ports.LOOPBACK, *common]
+
+    return Program(name, argv, environment, stop_s=25.0)
+
+
+def agent_folder(data: Path, name: str) -> Path:
+    """Where a local agent keeps its things."""
+    return data / "agents" / name
+
+
+def node_id(data: Path) -> str:
+    """The node that the agent of this folder is to the control plane; empty when it has not joined yet."""
+    path = data / "agent.json"
+    return str(json.loads(path.read_text())["node_id"]) if path.exists() else ""
+
+
+def _fixed(line: list[str]) -> Callable[[], list[str]]:
+    return lambda: line

@@ -1,0 +1,213 @@
+"""An embedded Trainyard from nothing to "everything answers", then kept alive, then ended in order.
+
+Called by `manage.py up`. Knows the other processes only as programs, and the running system only by REST, like anybody
+else: what it waits for is what a person would see.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+
+import httpx
+import redis
+from redis.exceptions import RedisError
+
+from orchestrator.embedded import folder, ports, programs, redis_server
+from orchestrator.embedded.programs import Program
+from orchestrator.embedded.supervisor import Supervisor
+
+CLUSTER = "local"
+ADMINISTRATOR = "admin"
+TICK_S = 0.2
+START_LIMIT_S = 90.0
+GIVE_UP_AFTER = 3
+LONG_AGO = "1970-01-01T00:00:00+00:00"
+
+
+class StartFailed(Exception):
+    """A process did not come up; says which, and what it wrote last."""
+
+
+class Stopped(Exception):
+    """The person asked to stop while starting."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `up` was asked for."""
+
+    data: Path
+    port: int
+    nodes: int
+    demo: bool
+    ready_file: Path | None
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """How to get in: shown to the person, and written to the ready file."""
+
+    url: str
+    username: str
+    password: str
+    token: str
+
+
+class Installation:
+    """One run on one data folder. `stopping` is set by the signal handlers; `say` prints a line."""
+
+    def __init__(
+        self, options: Options, *, root: Path, own: Mapping[str, str], say: Callable[[str], None], stopping: Event
+    ) -> None:
+        self._options, self._root, self._own, self._say, self._stopping = options, root, own, say, stopping
+        self._data, self._began = options.data, datetime.now(UTC)
+        self._port = ports.require_free(options.port)
+        self._url = f"http://{ports.LOOPBACK}:{self._port}"
+        self._secrets = folder.first_run_secrets(self._data)
+        table = self._data / "processes.json"
+        self._supervisor = Supervisor(root=root, logs=self._data / "logs", table=table, say=say)
+        self._environment: dict[str, str] = {}
+
+    def start(self) -> Entrance:
+        """Bring everything up; raises `StartFailed` or `Stopped`."""
+        if self._options.ready_file is not None:
+            self._options.ready_file.unlink(missing_ok=True)
+        redis_url = self._own.get("TRAINYARD_REDIS_URL") or self._own.get("REDIS_URL") or self._start_redis()
+        self._environment = programs.control_environment(
+            self._own,
+            data=self._data,
+            defaults={
+                "secret_key": self._secrets.secret_key,
+                "redis_url": redis_url,
+                "public_url": self._url,
+                "allowed_hosts": json.dumps([ports.LOOPBACK, "localhost"]),
+            },
+        )
+        prepared = self._prepare()
+        for program in programs.control_plane(self._environment, port=self._port):
+            self._supervisor.start(program)
+        self._until(self._web_answers, what="The web server", watch=("web",))
+        self._say(f"Web server answers on {self._url}")
+        self._start_agents(prepared["tokens"])
+        password = self._secrets.admin_password if prepared["password_is_ours"] else ""
+        entrance = Entrance(self._url, ADMINISTRATOR, password, self._secrets.api_token)
+        if self._options.ready_file is not None:
+            content = {"url": self._url, "username": ADMINISTRATOR, "password": password, "token": entrance.token}
+            folder.write_private(self._options.ready_file, content)
+        return entrance
+
+    def demo(self) -> str:
+        """Submit the demo job, or find the one of an earlier run; its address."""
+        return str(self._manage("demo", "--json")["url"])
+
+    def run(self) -> None:
+        """Keep everything alive until asked to stop."""
+        while not self._stopping.wait(TICK_S):
+            self._supervisor.tick()
+
+    def stop(self) -> None:
+        """End everything: training and its agents first, so that their last words are still taken; Redis last."""
+        names = self._supervisor.names()
+        control = [name for name in names if name in programs.CONTROL_PLANE]
+        agents = [name for name in names if name not in (*control, programs.REDIS)]
+        for group in (agents, control, [programs.REDIS]):
+            self._supervisor.stop(group)
+        self._supervisor.sweep(self._data)
+        if self._options.ready_file is not None:
+            self._options.ready_file.unlink(missing_ok=True)
+
+    def _start_redis(self) -> str:
+        server = redis_server.find_server()
+        port = redis_server.choose_port(folder.remembered(self._data, "redis_port"))
+        folder.remember(self._data, "redis_port", port)
+        password = self._secrets.redis_password
+        configuration = redis_server.write_configuration(self._data / "redis", port=port, password=password)
+        self._supervisor.start(programs.redis(server, configuration))
+        url = redis_server.url(port=port, password=password)
+
+        def answers() -> bool:
+            try:
+                with redis.Redis.from_url(url, socket_timeout=1) as client:
+                    return bool(client.ping())
+            except (RedisError, OSError):
+                return False
+
+        self._until(answers, what="Redis", watch=(programs.REDIS,))
+        self._say(f"Redis answers on {ports.LOOPBACK}:{port}")
+        return url
+
+    def _prepare(self) -> dict[str, dict[str, str]]:
+        prepared = self._manage("prepare", *(part for name in self._nodes() for part in ("--agent", name)))
+        self._say("Database, administrator and cluster are in place")
+        return prepared
+
+    def _start_agents(self, tokens: Mapping[str, str]) -> None:
+        names = self._nodes()
+        environment = programs.agent_environment(self._own)
+        for name in names:
+            data = self._agent_folder(name)
+            data.mkdir(parents=True, exist_ok=True, mode=0o700)
+            token = tokens.get(name, "")
+            self._supervisor.start(programs.agent(name, environment, data=data, url=self._url, token=token))
+        folders = [self._agent_folder(name) for name in names]
+        self._until(lambda: self._heard_of(map(programs.node_id, folders)), what="An agent", watch=names)
+        if names:
+            self._say(f"{len(names)} local agent{'s' if len(names) > 1 else ''} ready: {', '.join(names)}")
+
+    def _nodes(self) -> tuple[str, ...]:
+        return tuple(f"node-{number}" for number in range(1, self._options.nodes + 1))
+
+    def _agent_folder(self, name: str) -> Path:
+        return programs.agent_folder(self._data, name)
+
+    def _web_answers(self) -> bool:
+        try:
+            return httpx.get(f"{self._url}/readyz", timeout=3, trust_env=False).status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def _heard_of(self, node_ids: Iterable[str]) -> bool:
+        """Whether the control plane has heard of all these nodes since it was started now."""
+        headers = {"Authorization": f"Bearer {self._secrets.api_token}"}
+        try:
+            answer = httpx.get(f"{self._url}/api/v1/nodes", headers=headers, timeout=3, trust_env=False)
+            answer.raise_for_status()
+        except httpx.HTTPError:
+            return False
+        seen = {node["id"]: node["last_seen_at"] for node in answer.json() if node["state"] != "lost"}
+        return all(datetime.fromisoformat(seen.get(each) or LONG_AGO) >= self._began for each in node_ids)
+
+    def _manage(self, *words: str) -> dict[str, dict[str, str]]:
+        """Run a management command that answers with one JSON object."""
+        line = [sys.executable, "manage.py", *words]
+        process = self._supervisor.run_once(Program(words[0], lambda: line, self._environment))
+        while True:
+            try:
+                output, _ = process.communicate(timeout=TICK_S)
+                break
+            except subprocess.TimeoutExpired:
+                if self._stopping.is_set():
+                    process.terminate()
+                    raise Stopped from None
+        if process.returncode != 0:
+            raise StartFailed(f"`manage.py {words[0]}` failed:\n{self._supervisor.log_tail(words[0])}")
+        answer: dict[str, dict[str, str]] = json.loads(output)
+        return answer
+
+    def _until(self, ready: Callable[[], bool], *, what: str, watch: tuple[str, ...]) -> None:
+        deadline = time.monotonic() + START_LIMIT_S
+        while not ready():
+            if self._stopping.wait(TICK_S):
+                raise Stopped
+            self._supervisor.tick()
+            failing = [name for name in watch if self._supervisor.failures(name) >= GIVE_UP_AFTER]
+            if failing or time.monotonic() > deadline:
+                tails = "\n".join(f"--- {name}\n{self._supervisor.log_tail(name)}" for name in failing or watch)
+                how = "keeps ending" if failing else f"did not answer within {START_LIMIT_S:.0f} s"
+                raise StartFailed(f"{what} {how}.\n{tails}")

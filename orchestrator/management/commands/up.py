@@ -1,0 +1,90 @@
+"""`manage.py up`: a whole Trainyard on this machine, from Redis to two training agents, until Ctrl-C."""
+
+import os
+import signal
+from argparse import ArgumentParser
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from orchestrator.embedded import folder
+from orchestrator.embedded.ports import PortInUse
+from orchestrator.embedded.redis_server import NoRedis
+from orchestrator.embedded.startup import Entrance, Installation, Options, StartFailed, Stopped
+
+MOST_NODES = 16
+
+
+class Command(BaseCommand):
+    """Options, signals and words; the work is in `orchestrator/embedded/`."""
+
+    help = "Start Trainyard here: Redis, database, web server, Celery worker, sweep, ingest and local agents."
+    requires_system_checks: list[str] = []  # type: ignore[assignment]
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The options of the issue, no more."""
+        parser.add_argument("--data", type=Path, default=settings.DATA_DIR, help="data folder (default: %(default)s)")
+        parser.add_argument("--port", type=int, default=8000, help="port of the web server; 0 takes a free one")
+        parser.add_argument("--nodes", type=int, default=2, help="number of local agents (default: 2)")
+        parser.add_argument("--no-demo", action="store_true", help="do not submit the demo job")
+        parser.add_argument("--ready-file", type=Path, help="file that receives address and sign-in once all answers")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Run until SIGINT or SIGTERM; a second one is not needed, ending is bounded."""
+        wanted = _checked(options)
+        try:
+            held = folder.lock(wanted.data)
+        except folder.FolderInUse as error:
+            raise CommandError(str(error)) from None
+        stopping = Event()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: stopping.set())
+        try:
+            installation = Installation(
+                wanted, root=settings.BASE_DIR, own=dict(os.environ), say=self._say, stopping=stopping
+            )
+        except PortInUse as error:
+            raise CommandError(str(error)) from None
+        try:
+            self._say(f"Starting Trainyard on {wanted.data}")
+            entrance = installation.start()
+            self._welcome(entrance, installation.demo() if wanted.demo and wanted.nodes else "")
+            installation.run()
+        except (StartFailed, NoRedis) as error:
+            raise CommandError(str(error)) from None
+        except Stopped:
+            pass
+        finally:
+            self._say("Stopping: training first, then the control plane")
+            installation.stop()
+            held.close()
+            self._say("Stopped")
+
+    def _welcome(self, entrance: Entrance, demo: str) -> None:
+        password = entrance.password or "(as you changed it)"
+        lines = ["", f"  Trainyard   {entrance.url}/", f"  Sign in     {entrance.username}  {password}"]
+        if demo:
+            lines.append(f"  Demo job    {demo}")
+        self._say("\n".join([*lines, "", "  Ctrl-C stops everything; the data stays.", ""]))
+
+    def _say(self, text: str) -> None:
+        self.stdout.write(text)
+        self.stdout.flush()
+
+
+def _checked(options: dict[str, Any]) -> Options:
+    if not 0 <= options["nodes"] <= MOST_NODES:
+        raise CommandError(f"--nodes takes 0 to {MOST_NODES}.")
+    if not 0 <= options["port"] <= 65535:
+        raise CommandError("--port takes 0 to 65535.")
+    ready_file = options["ready_file"]
+    return Options(
+        data=options["data"].expanduser().absolute(),
+        port=options["port"],
+        nodes=options["nodes"],
+        demo=not options["no_demo"],
+        ready_file=ready_file.expanduser().absolute() if ready_file else None,
+    )
