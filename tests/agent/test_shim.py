@@ -1,0 +1,233 @@
+"""The shim with real processes: output, exit codes, signals, stops, limits, and nothing left behind."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.plans import make_launch, make_plan, make_spec
+from worker_agent.folder import find_exit, read_shim_state, write_stop
+from worker_agent.processes import Identity, is_alive, of_sessions
+from worker_agent.protocol.codec import decode_record, encode_plan
+from worker_agent.protocol.plan import Plan
+from worker_agent.protocol.records import Exit, Gap, Log, Record, Started
+from worker_agent.protocol.states import Cause, DeviceKind, Strategy
+from worker_agent.shim import child_environment
+from worker_agent.spool import Reader, length
+from worker_agent.verdict import StopRequest
+
+DRIVER = """
+import os, sys
+from pathlib import Path
+from worker_agent.protocol.codec import decode_plan
+from worker_agent.shim import become_child, supervise
+
+plan = decode_plan(Path(sys.argv[1]).read_bytes())
+
+def fork(environment, output):
+    pid = os.fork()
+    if pid:
+        return pid
+    become_child()
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.execve(sys.executable, [sys.executable, "-S", plan.entry], environment)
+
+supervise(plan, fork, warm=True)
+"""
+
+Run = Callable[..., "Running"]
+
+
+class Running:
+    """A shim under test."""
+
+    def __init__(self, plan: Plan, program: str) -> None:
+        self.plan = plan
+        Path(plan.entry).write_text(program)
+        path = Path(plan.folder) / "plan.json"
+        path.write_bytes(encode_plan(plan))
+        self.process = subprocess.Popen([sys.executable, "-c", DRIVER, str(path)], start_new_session=True)
+
+    def records(self) -> list[Record]:
+        batch = Reader(Path(self.plan.spool) / "shim").read(max_records=1 << 30, max_bytes=1 << 30)
+        return [decode_record(data) for data in batch.records]
+
+    def text(self) -> str:
+        return "".join(record.text for record in self.records() if isinstance(record, Log))
+
+    def wait_for(self, text: str) -> None:
+        wait_until(lambda: text in self.text())
+
+    def exit(self) -> Exit:
+        assert self.process.wait(timeout=20) == 0
+        found = find_exit(self.plan)
+        assert found is not None
+        assert found.final == {"trainer": 0, "shim": length(Path(self.plan.spool) / "shim")}
+        return found
+
+    def stop(self, *, grace_s: float = 10, cause: Cause = Cause.STOPPED, reason: str = "Stopped by ada.") -> None:
+        write_stop(Path(self.plan.folder), StopRequest(at=time.time(), cause=cause, reason=reason, grace_s=grace_s))
+        self.process.send_signal(signal.SIGTERM)
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    started: list[Running] = []
+
+    def start(program: str, *, kill_grace_s: float = 10, **spec: object) -> Running:
+        plan = make_plan(tmp_path, make_launch(spec=make_spec(**spec)), kill_grace_s=kill_grace_s)
+        started.append(Running(plan, program))
+        return started[-1]
+
+    yield start
+    for running in started:
+        running.process.kill()
+        running.process.wait()
+
+
+def test_a_run_to_the_end(run: Run, tmp_path: Path) -> None:
+    wakeups = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    wakeups.bind(str(tmp_path / "notify.sock"))
+    running = run("import os; print('hello', os.environ['TRAINYARD_ROLE'], os.getcwd())")
+    end = running.exit()
+    assert (end.code, end.signal, end.cause) == (0, None, Cause.COMPLETED)
+    started, log, last = running.records()
+    assert isinstance(started, Started)
+    assert started.warm
+    assert isinstance(log, Log)
+    assert log.text == f"hello worker:0 {tmp_path}/code\n"
+    assert last == end
+    assert wakeups.recv(1) == b""
+    wakeups.close()
+
+
+def test_an_exit_code_comes_with_the_last_lines(run: Run) -> None:
+    end = run("import sys; print('so far'); sys.exit('no such file: x.csv')").exit()
+    assert (end.code, end.cause) == (1, Cause.EXIT_CODE)
+    assert end.message.endswith("The last lines it wrote:\nso far\nno such file: x.csv")
+
+
+def test_a_kill_from_outside_is_told_as_such(run: Run) -> None:
+    running = run("import time; print('up', flush=True); time.sleep(60)")
+    running.wait_for("up")
+    state = read_shim_state(Path(running.plan.folder))
+    assert state is not None
+    os.kill(state.child_pid, signal.SIGKILL)
+    end = running.exit()
+    assert (end.code, end.signal, end.cause) == (None, 9, Cause.SIGNAL)
+    assert end.message.startswith("The process was killed by signal 9 (SIGKILL).")
+
+
+def test_a_stop_ends_it_with_its_reason(run: Run) -> None:
+    running = run("import time; print('up', flush=True); time.sleep(60)")
+    running.wait_for("up")
+    running.stop()
+    end = running.exit()
+    assert (end.signal, end.cause, end.message) == (15, Cause.STOPPED, "Stopped by ada.")
+
+
+def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_time(run: Run) -> None:
+    running = run(
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+    )
+    running.wait_for("up")
+    running.stop(grace_s=0.3, cause=Cause.AGENT_SHUTDOWN, reason="The agent was shut down.")
+    end = running.exit()
+    assert (end.signal, end.cause) == (9, Cause.AGENT_SHUTDOWN)
+    assert "had not ended 0.3 s after SIGTERM" in end.message
+
+
+def test_a_stop_before_the_start_starts_nothing(run: Run, tmp_path: Path) -> None:
+    write_stop(tmp_path, StopRequest(at=1.0, cause=Cause.STOPPED, reason="Stopped by ada.", grace_s=1))
+    running = run("print('never')")
+    end = running.exit()
+    assert (end.cause, end.message) == (Cause.STOPPED, "Stopped by ada. It had not started yet.")
+    assert running.records() == [end]
+
+
+def test_the_time_limit(run: Run) -> None:
+    end = run("import time; time.sleep(60)", time_limit_s=1).exit()
+    assert (end.signal, end.cause) == (15, Cause.TIME_LIMIT)
+    assert end.message == "It reached its time limit of 1 s."
+
+
+def test_descendants_that_left_the_group_are_ended_too(run: Run) -> None:
+    program = (
+        "import os, signal, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    if os.fork() == 0:\n"
+        "        print('daemon', os.getpid(), flush=True)\n"
+        "        time.sleep(60)\n"
+        "    os._exit(0)\n"
+        "time.sleep(0.3)\n"
+    )
+    running = run(program)
+    running.wait_for("daemon")
+    daemon = int(running.text().split()[1])
+    identity = read_shim_state(Path(running.plan.folder))
+    assert identity is not None
+    assert running.exit().cause is Cause.COMPLETED
+    assert not Path(f"/proc/{daemon}").exists()
+    assert of_sessions([identity.shim.pid], since=identity.shim) == []
+
+
+def test_a_line_of_10_mb_arrives_whole_in_pieces(run: Run) -> None:
+    running = run("print('z' * 10_000_000)")
+    running.exit()
+    assert running.text() == "z" * 10_000_000 + "\n"
+    assert not any(isinstance(record, Gap) for record in running.records())
+
+
+def test_a_second_shim_leaves_the_replica_alone(run: Run) -> None:
+    running = run("import time; print('up', flush=True); time.sleep(60)")
+    running.wait_for("up")
+    second = Running(running.plan, "print('twice')")
+    assert second.process.wait(timeout=20) == 0
+    running.stop()
+    running.exit()
+    third = Running(running.plan, "print('again')")
+    assert third.process.wait(timeout=20) == 0
+    assert running.text() == "up\n"
+
+
+def test_an_identity_needs_more_than_the_pid() -> None:
+    me = Identity(pid=os.getpid(), start_time=0, boot_id="another")
+    assert not is_alive(me)
+    assert of_sessions([os.getsid(0)], since=me) == []
+
+
+def test_the_environment_holds_what_must_hold(tmp_path: Path) -> None:
+    spec = make_spec(
+        strategy=Strategy.PARAMETER_SERVER, env={"A": "job", "TF_CONFIG": "{}", "CUDA_VISIBLE_DEVICES": "5"}
+    )
+    launch = make_launch(
+        spec=spec,
+        env={"A": "cluster", "B": "cluster"},
+        tf_config={"task": {"type": "worker", "index": 0}},
+        devices=[1, 2],
+        device_kind=DeviceKind.GPU,
+    )
+    found = child_environment(make_plan(tmp_path, launch), {"A": "machine", "PATH": "/bin", "TF_CONFIG": "old"})
+    assert (found["A"], found["B"], found["PATH"]) == ("job", "cluster", "/bin")
+    assert found["TF_CONFIG"] == '{"task": {"type": "worker", "index": 0}}'
+    assert found["CUDA_VISIBLE_DEVICES"] == "1,2"
+    assert found["TF_USE_LEGACY_KERAS"] == "1"
+    alone = child_environment(make_plan(tmp_path, make_launch()), {"TF_CONFIG": "old"})
+    assert "TF_CONFIG" not in alone
+    assert alone["CUDA_VISIBLE_DEVICES"] == "-1"
