@@ -1,5 +1,7 @@
 """Django's entry for the web face."""
 
+from importlib import import_module
+
 from django.apps import AppConfig
 
 
@@ -7,3 +9,7 @@ class DashboardConfig(AppConfig):
     """Pages, sockets and REST."""
 
     name = "dashboard"
+
+    def ready(self) -> None:
+        """Register the system checks."""
+        import_module("dashboard.checks")

@@ -1,9 +1,11 @@
 """Django's settings, from `env.py`. Wiring only: no rule of the domain is decided here."""
 
+from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from dashboard.config.env import env
+from dashboard.config.log import configure_structlog, logging_config
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 DATA_DIR = env.data_dir.expanduser()
@@ -24,11 +26,13 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "channels",
     "axes",
+    "ninja",
     "orchestrator",
     "dashboard",
 ]
 
 MIDDLEWARE = [
+    "dashboard.config.middleware.HeadersMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -37,6 +41,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "dashboard.config.middleware.SignInRequiredMiddleware",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -81,8 +86,8 @@ def _database(url: str) -> dict[str, object]:
         "PASSWORD": unquote(parts.password or ""),
         "HOST": unquote(parts.hostname or ""),
         "PORT": parts.port or "",
-        "CONN_MAX_AGE": 60,
-        "CONN_HEALTH_CHECKS": True,
+        # Under ASGI each request has a thread of its own, so a kept connection would never be used again.
+        "CONN_MAX_AGE": 0,
     }
 
 
@@ -90,7 +95,7 @@ DATABASES = {"default": _database(env.database_url)}
 REDIS_URL = env.redis_url
 AGENT_REDIS_URL = env.agent_redis_url or env.redis_url
 CHANNEL_LAYERS = {
-    "default": {"BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer", "CONFIG": {"hosts": [env.redis_url]}},
+    "default": {"BACKEND": "dashboard.sockets.layer.GapAwareChannelLayer", "CONFIG": {"hosts": [env.redis_url]}},
 }
 
 LANGUAGE_CODE = "en"
@@ -100,10 +105,50 @@ USE_TZ = True
 
 STATIC_URL = "/static/"
 STATIC_ROOT = DATA_DIR / "static"
+# Files are served from the packages themselves: nothing has to be collected before the first start.
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+}
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = env.debug
 ARTIFACT_ROOT = DATA_DIR / "artifacts"
 
+LOGIN_URL = "/sign-in/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = LOGIN_URL
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+SESSION_COOKIE_AGE = int(timedelta(days=7).total_seconds())
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = env.secure_cookies
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SECURE_HSTS_SECONDS = int(timedelta(days=30).total_seconds()) if env.secure_cookies else 0
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+
+# Failed sign-ins are counted per name and address: guessing is slow, and nobody can lock out a colleague from afar.
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = timedelta(minutes=15)
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_CLIENT_IP_CALLABLE = "dashboard.config.middleware.client_address"
+AXES_LOCKOUT_CALLABLE = "dashboard.views.sign_in.locked_out"
+AXES_VERBOSE = False
+# REST counts calls per peer that the server saw, never per what a header claims.
+NINJA_NUM_PROXIES = 0
+
+# A form or JSON body that carries a program: its bytes may be written as base64 or JSON text.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * env.max_code_bytes + 1_000_000
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 500
+DATA_UPLOAD_MAX_NUMBER_FILES = 5
+
+LOGGING = logging_config(as_json=env.log_json, debug=env.debug)
+configure_structlog()
 
 NODE_LOST_AFTER_S = env.node_lost_after_s
 SWEEP_EVERY_S = env.sweep_every_s

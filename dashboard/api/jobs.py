@@ -1,0 +1,244 @@
+"""REST of jobs. Each operation is one query or one service; a job made here is the job that the browser makes."""
+
+import json
+from dataclasses import asdict
+from typing import Any, Literal, NoReturn
+
+from django.http import HttpRequest, HttpResponseBase
+from django.urls import reverse
+from ninja import Query, Router, Status
+
+from dashboard.api import shapes
+from dashboard.api.auth import person
+from dashboard.api.limits import WRITES
+from dashboard.api.problems import PROBLEMS
+from dashboard.downloads import attachment
+from orchestrator.catalogue import entries
+from orchestrator.queries import jobs, telemetry
+from orchestrator.services import artifacts as artifact_files
+from orchestrator.services import jobs as service
+from orchestrator.services import submission
+from orchestrator.services.errors import FieldError, Invalid
+from worker_agent.protocol.states import JobStatus, Strategy
+
+router = Router(tags=["jobs"])
+
+POINTS_LIMIT = 20_000
+# Taken as it comes: the service reads each field, so that REST and the browser's form get the same sentences.
+JOB_REQUEST = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/JobRequest"}}},
+    }
+}
+
+
+@router.get("/jobs", response={200: shapes.JobPage, **PROBLEMS}, summary="Jobs, newest first")
+def list_jobs(
+    request: HttpRequest,
+    limit: int = Query(50, ge=1, le=jobs.PAGE_LIMIT),
+    cursor: int | None = Query(None, description="`next` of the page before."),
+    status: list[JobStatus] = Query([], description="May be given several times."),  # noqa: B008
+    strategy: Strategy | Literal[""] = "",
+    owner: str = "",
+    cluster: str = "",
+    search: str = Query("", description="Part of a name, or an id."),
+) -> dict[str, Any]:
+    """Pages by id: what is added meanwhile never shifts a page."""
+    found = jobs.page(
+        person(request),
+        status=status,
+        strategy=strategy,
+        owner=owner,
+        cluster=cluster,
+        search=search,
+        cursor=cursor,
+        limit=limit,
+    )
+    return {"items": [jobs.summary(job) for job in found.items], "next": found.next}
+
+
+@router.post(
+    "/jobs",
+    response={201: shapes.Job, **PROBLEMS},
+    summary="Make a job",
+    openapi_extra=JOB_REQUEST,
+    throttle=WRITES,
+)
+def create_job(request: HttpRequest) -> Status[dict[str, Any]]:
+    """Checked as a whole: 422 names everything that is wrong, field by field."""
+    job = service.submit_job(request=_body(request), by=person(request))
+    return Status(201, jobs.summary(jobs.get(person(request), job.pk)))
+
+
+@router.post(
+    "/jobs/preview",
+    response={200: shapes.Preview, **PROBLEMS},
+    summary="What a job would come to",
+    openapi_extra=JOB_REQUEST,
+)
+def preview_job(request: HttpRequest) -> dict[str, Any]:
+    """Batch arithmetic, placement and TF_CONFIG of a request, also of an unfinished one. Makes nothing."""
+    seen = submission.preview(_body(request), by=person(request))
+    return {
+        "errors": [asdict(error) for error in seen.errors],
+        "batch": asdict(seen.batch) if seen.batch else None,
+        "placement": [
+            {**asdict(place), "node": place.node_name, "role": place.role.value, "device_kind": place.device_kind.value}
+            for place in seen.placement
+        ],
+        "waiting_for": seen.waiting_for,
+        "tf_configs": seen.tf_configs,
+    }
+
+
+@router.get("/jobs/{int:job_id}", response={200: shapes.Job, **PROBLEMS}, summary="One job")
+def get_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
+    """The job and where it stands."""
+    return jobs.summary(jobs.get(person(request), job_id))
+
+
+@router.post("/jobs/{int:job_id}/stop", response={200: shapes.Job, **PROBLEMS}, summary="Stop a job", throttle=WRITES)
+def stop_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
+    """In any state; the answer shows it stopping, or stopped if nothing ran."""
+    service.stop_job(job_id=job_id, by=person(request))
+    return jobs.summary(jobs.get(person(request), job_id))
+
+
+@router.post(
+    "/jobs/{int:job_id}/retry", response={201: shapes.Job, **PROBLEMS}, summary="Run a job again", throttle=WRITES
+)
+def retry_job(request: HttpRequest, job_id: int) -> Status[dict[str, Any]]:
+    """A new job that asks for the same."""
+    job = service.retry_job(job_id=job_id, by=person(request))
+    return Status(201, jobs.summary(jobs.get(person(request), job.pk)))
+
+
+@router.get("/jobs/{int:job_id}/replicas", response={200: list[shapes.Replica], **PROBLEMS}, summary="Its processes")
+def list_replicas(
+    request: HttpRequest, job_id: int, attempt: int | None = Query(None, description="The latest if not given.")
+) -> list[dict[str, Any]]:
+    """The processes of one attempt."""
+    return [_replica(replica) for replica in jobs.replicas(jobs.get(person(request), job_id), attempt)]
+
+
+@router.get(
+    "/jobs/{int:job_id}/series", response={200: dict[str, list[shapes.Series]], **PROBLEMS}, summary="Its metrics"
+)
+def get_series(
+    request: HttpRequest,
+    job_id: int,
+    names: str = Query("", description="Names, comma-separated. Empty: all."),
+    points: int = Query(1000, ge=2, le=POINTS_LIMIT, description="Thin each series to about as many points."),
+) -> dict[str, list[dict[str, Any]]]:
+    """By name, a list with one entry for each replica and attempt."""
+    job = jobs.get(person(request), job_id)
+    wanted = [name for name in names.split(",") if name] or None
+    found = telemetry.series(job, names=wanted, points=points)
+    return {name: [view._asdict() for view in views] for name, views in found.items()}
+
+
+@router.get("/jobs/{int:job_id}/logs", response={200: shapes.Log, **PROBLEMS}, summary="A process's output")
+def get_log(
+    request: HttpRequest,
+    job_id: int,
+    replica: str = Query(..., description="Such as worker:0."),
+    offset: int = Query(0, ge=0, description="In bytes: `next` of the piece before."),
+    limit: int = Query(100_000, ge=1, le=telemetry.LOG_LIMIT_BYTES, description="In bytes."),
+    attempt: int | None = Query(None, description="The latest if not given."),
+) -> dict[str, Any]:
+    """A piece of it; ask again from `next` for what follows."""
+    job = jobs.get(person(request), job_id)
+    return telemetry.log(job, replica=replica, offset=offset, limit=limit, attempt=attempt)._asdict()
+
+
+@router.get("/jobs/{int:job_id}/events", response={200: list[shapes.Event], **PROBLEMS}, summary="Its history")
+def list_events(
+    request: HttpRequest,
+    job_id: int,
+    after: int = Query(0, ge=0, description="Id of the last event already known."),
+    limit: int = Query(500, ge=1, le=jobs.EVENTS_LIMIT),
+) -> list[dict[str, Any]]:
+    """Oldest first."""
+    found = jobs.events(jobs.get(person(request), job_id), after=after, limit=limit)
+    return [
+        {
+            "id": event.pk,
+            "at": event.at,
+            "kind": event.kind,
+            "text": event.text,
+            "attempt": event.attempt,
+            "actor": event.actor.username if event.actor else None,
+            "node": event.node.name if event.node else None,
+        }
+        for event in found
+    ]
+
+
+@router.get("/jobs/{int:job_id}/artifacts", response={200: list[shapes.Artifact], **PROBLEMS}, summary="Its files")
+def list_artifacts(request: HttpRequest, job_id: int) -> list[dict[str, Any]]:
+    """Newest first."""
+    job = jobs.get(person(request), job_id)
+    return [
+        {
+            "id": artifact.pk,
+            "attempt": artifact.attempt,
+            "name": artifact.name,
+            "kind": artifact.kind,
+            "size_bytes": artifact.size_bytes,
+            "sha256": artifact.sha256,
+            "metrics": artifact.metrics,
+            "created_at": artifact.created_at,
+            "url": reverse("api-1:download_artifact", args=[job.pk, artifact.pk]),
+        }
+        for artifact in jobs.artifacts(job)
+    ]
+
+
+@router.get(
+    "/jobs/{int:job_id}/artifacts/{int:artifact_id}",
+    response={200: bytes, **PROBLEMS},
+    summary="Download a file",
+    openapi_extra={
+        "responses": {
+            200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+        }
+    },
+)
+def download_artifact(request: HttpRequest, job_id: int, artifact_id: int) -> HttpResponseBase:
+    """As an attachment."""
+    artifact, file = artifact_files.open_file(user=person(request), job_id=job_id, artifact_id=artifact_id)
+    return attachment(request, file, name=artifact.name, size_bytes=artifact.size_bytes)
+
+
+@router.get("/recipes", response={200: list[shapes.Recipe], **PROBLEMS}, summary="The catalogue", tags=["recipes"])
+def list_recipes(request: HttpRequest) -> list[dict[str, Any]]:
+    """Programs that ship with Trainyard and the hyper-parameters that each declares."""
+    return [
+        {
+            "name": entry.name,
+            "title": entry.info.title,
+            "description": entry.info.description,
+            "params": [asdict(param) for param in entry.info.params],
+        }
+        for entry in entries()
+    ]
+
+
+def _body(request: HttpRequest) -> Any:
+    try:
+        return json.loads(request.body, parse_constant=_no_such_number)
+    except (ValueError, RecursionError) as error:
+        raise Invalid([FieldError("", f"The body is not JSON: {error}")]) from error
+
+
+def _no_such_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not a JSON number")
+
+
+def _replica(replica: Any) -> dict[str, Any]:
+    return {
+        "id": replica.pk,
+        "node": replica.node_name,
+        **{name: getattr(replica, name) for name in shapes.Replica.model_fields if name not in ("id", "node")},
+    }

@@ -1,0 +1,143 @@
+"""REST of clusters and nodes. Everybody may look; only administrators change (the services refuse others as well)."""
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Query, Router, Status
+
+from dashboard.api import shapes
+from dashboard.api.auth import administrator, person
+from dashboard.api.limits import WRITES
+from dashboard.api.problems import PROBLEMS
+from orchestrator.queries import machines
+from orchestrator.services import nodes as service
+
+router = Router(tags=["machines"])
+
+
+@router.get("/clusters", response={200: list[shapes.Cluster], **PROBLEMS}, summary="Clusters")
+def list_clusters(request: HttpRequest) -> list[dict[str, Any]]:
+    """By name."""
+    return [_cluster(row) for row in machines.clusters(person(request))]
+
+
+@router.post("/clusters", response={201: shapes.Cluster, **PROBLEMS}, summary="Register a cluster", throttle=WRITES)
+def create_cluster(request: HttpRequest, body: shapes.ClusterRequest) -> Status[dict[str, Any]]:
+    """For administrators."""
+    by = administrator(request)
+    made = service.create_cluster(by=by, **body.dict())
+    return Status(201, _cluster(machines.cluster(by, made.name)))
+
+
+@router.post(
+    "/clusters/{slug:name}/join-tokens",
+    response={201: shapes.JoinToken, **PROBLEMS},
+    summary="Let one node join",
+    throttle=WRITES,
+)
+def create_join_token(request: HttpRequest, name: str) -> Status[dict[str, str]]:
+    """For administrators. The token works once, for 24 hours."""
+    by = administrator(request)
+    token = service.create_join_token(cluster=machines.cluster(by, name), by=by)
+    return Status(201, {"token": token, "command": service.join_command(token)})
+
+
+@router.get("/nodes", response={200: list[shapes.Node], **PROBLEMS}, summary="Nodes")
+def list_nodes(
+    request: HttpRequest, cluster: str = Query("", description="Of this cluster only.")
+) -> list[dict[str, Any]]:
+    """By cluster and name."""
+    user = person(request)
+    return _nodes(machines.nodes(user, machines.cluster(user, cluster) if cluster else None))
+
+
+@router.get("/nodes/{slug:node_id}", response={200: shapes.Node, **PROBLEMS}, summary="One node")
+def get_node(request: HttpRequest, node_id: str) -> dict[str, Any]:
+    """The node, its devices and what holds them."""
+    return _answer(request, node_id)
+
+
+@router.post(
+    "/nodes/{slug:node_id}/cordon",
+    response={200: shapes.Node, **PROBLEMS},
+    summary="Place nothing new",
+    throttle=WRITES,
+)
+def cordon(request: HttpRequest, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
+    """For administrators. What runs goes on."""
+    service.cordon(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
+    return _answer(request, node_id)
+
+
+@router.post(
+    "/nodes/{slug:node_id}/uncordon", response={200: shapes.Node, **PROBLEMS}, summary="Use it again", throttle=WRITES
+)
+def uncordon(request: HttpRequest, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
+    """For administrators."""
+    service.uncordon(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
+    return _answer(request, node_id)
+
+
+@router.post(
+    "/nodes/{slug:node_id}/drain", response={200: shapes.Node, **PROBLEMS}, summary="Empty it", throttle=WRITES
+)
+def drain(request: HttpRequest, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
+    """For administrators. Nothing new is placed, and what runs is ended."""
+    service.drain(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
+    return _answer(request, node_id)
+
+
+@router.post(
+    "/nodes/{slug:node_id}/rename", response={200: shapes.Node, **PROBLEMS}, summary="Rename it", throttle=WRITES
+)
+def rename(request: HttpRequest, node_id: str, body: shapes.NewName) -> dict[str, Any]:
+    """For administrators."""
+    service.rename(node_id=node_id, name=body.name, by=administrator(request))
+    return _answer(request, node_id)
+
+
+@router.delete("/nodes/{slug:node_id}", response={204: None, **PROBLEMS}, summary="Remove it", throttle=WRITES)
+def remove(request: HttpRequest, node_id: str) -> Status[None]:
+    """For administrators. Its key is worth nothing from then on."""
+    service.remove(node_id=node_id, by=administrator(request))
+    return Status(204, None)
+
+
+def _answer(request: HttpRequest, node_id: str) -> dict[str, Any]:
+    return _nodes([machines.node(person(request), node_id)])[0]
+
+
+def _cluster(row: Any) -> dict[str, Any]:
+    own = ("nodes", "ready_nodes")
+    columns = {name: getattr(row, name) for name in shapes.Cluster.model_fields if name not in own}
+    return {**columns, "nodes": row.node_count, "ready_nodes": row.ready_count}
+
+
+def _nodes(rows: list[Any]) -> list[dict[str, Any]]:
+    slots = machines.slots(rows)
+    return [
+        {
+            "id": row.pk,
+            "name": row.name,
+            "cluster": row.cluster.name,
+            "address": row.address,
+            "state": row.state,
+            "reason": row.state_reason,
+            "devices": [
+                {
+                    "index": slot.index,
+                    "kind": slot.kind,
+                    "name": slot.name,
+                    "state": slot.state,
+                    "job": slot.holder.job_id if slot.holder else None,
+                    "replica": str(slot.holder) if slot.holder else None,
+                }
+                for slot in slots[row.pk]
+            ],
+            "inventory": row.inventory,
+            "sample": row.sample,
+            "last_seen_at": row.last_seen_at,
+            "joined_at": row.joined_at,
+        }
+        for row in rows
+    ]

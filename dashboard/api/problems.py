@@ -1,0 +1,95 @@
+"""One shape for every error of REST and of the agents' routes: `{"detail": …, "errors": [{"field", "message"}]}`."""
+
+import math
+from http import HTTPStatus
+from typing import Any
+
+from django.core.exceptions import RequestDataTooBig, TooManyFilesSent
+from django.db import DatabaseError
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from ninja import NinjaAPI, Schema
+from ninja.errors import AuthenticationError, HttpError, Throttled, ValidationError
+from pydantic import Field
+
+from orchestrator.queries.errors import NotFound
+from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invalid
+
+# Where pydantic puts the part of the request in front of a field's name.
+REQUEST_PARTS = frozenset({"body", "query", "path", "form", "file", "header", "cookie", "response"})
+
+
+class FieldProblem(Schema):
+    """What is wrong with one field."""
+
+    field: str = Field(description="Name of the field; empty when the request as a whole is meant.")
+    message: str = Field(description="What is wrong and what to do.")
+
+
+class Problem(Schema):
+    """Why a request was not carried out."""
+
+    detail: str = Field(description="The reason in one sentence.")
+    errors: list[FieldProblem] = Field(default=[], description="Reasons field by field, for 422.")
+
+
+# What each operation may answer besides its result; the OpenAPI document lists them.
+PROBLEMS: dict[int, type[Problem]] = dict.fromkeys((401, 403, 404, 409, 413, 422, 429, 503), Problem)
+
+
+def problem(status: int, detail: str, errors: list[FieldError] | None = None) -> JsonResponse:
+    """An answer of that shape."""
+    found = [{"field": error.field, "message": error.message} for error in errors or []]
+    return JsonResponse({"detail": detail, "errors": found}, status=status)
+
+
+def install(api: NinjaAPI) -> None:
+    """Make `api` answer every refusal in that shape."""
+    api.add_exception_handler(AuthenticationError, _sign_in)
+    api.add_exception_handler(Throttled, _slower)
+    api.add_exception_handler(HttpError, lambda request, error: problem(error.status_code, str(error)))
+    api.add_exception_handler(ValidationError, _not_as_described)
+    api.add_exception_handler(Invalid, lambda request, error: problem(422, _sentence(error.errors), error.errors))
+    api.add_exception_handler(NotFound, lambda request, error: problem(404, str(error) or "There is no such thing."))
+    api.add_exception_handler(Http404, lambda request, error: problem(404, "There is no such thing."))
+    api.add_exception_handler(
+        Forbidden, lambda request, error: problem(403, str(error) or "Your role does not allow this.")
+    )
+    api.add_exception_handler(Conflict, lambda request, error: problem(409, str(error) or "It has changed meanwhile."))
+    api.add_exception_handler(RequestDataTooBig, lambda request, error: problem(413, "The request is too large."))
+    api.add_exception_handler(TooManyFilesSent, lambda request, error: problem(413, "The request has too many files."))
+    api.add_exception_handler(
+        DatabaseError, lambda request, error: problem(503, "The database does not answer. Try again soon.")
+    )
+
+
+def _sign_in(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
+    response = problem(401, "Send 'Authorization: Bearer <token>' with a token of yours, or sign in.")
+    response.headers["WWW-Authenticate"] = 'Bearer realm="Trainyard"'
+    return response
+
+
+def _slower(request: HttpRequest, error: Throttled) -> HttpResponse:
+    response = problem(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests. Wait a little.")
+    if error.wait is not None:
+        response.headers["Retry-After"] = str(math.ceil(error.wait))
+    return response
+
+
+def _not_as_described(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    found = [FieldError(_field_of(item.get("loc", ())), str(item.get("msg", "is not valid"))) for item in error.errors]
+    return problem(422, _sentence(found), found)
+
+
+def _field_of(place: tuple[Any, ...]) -> str:
+    parts = [str(part) for part in place]
+    if parts and parts[0] in REQUEST_PARTS:
+        # ("body", "<name of the parameter>", "field", …)
+        parts = parts[2:] if parts[0] == "body" else parts[1:]
+    return ".".join(parts)
+
+
+def _sentence(errors: list[FieldError]) -> str:
+    if not errors:
+        return "The request is not valid."
+    first = f"{errors[0].field}: {errors[0].message}" if errors[0].field else errors[0].message
+    return first if len(errors) == 1 else f"{first} (and {len(errors) - 1} more)"

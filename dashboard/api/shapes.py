@@ -1,0 +1,329 @@
+"""What REST takes and gives, as types: the OpenAPI document is made of them. Names are kept; fields may be added."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from ninja import Schema
+from pydantic import ConfigDict, Field
+
+from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus, Strategy
+
+# JSON has no words for these numbers, so they are strings.
+Number = float | Literal["NaN", "Infinity", "-Infinity"]
+ParamValue = bool | int | float | str
+
+
+class Code(Schema):
+    """A program sent with the request: `text`, or `content_base64` (for a .zip), or the `sha256` of one sent before."""
+
+    filename: str = Field(default="recipe.py", description="Ends in .py or .zip.")
+    text: str | None = None
+    content_base64: str | None = None
+    sha256: str | None = None
+
+
+class JobRequest(Schema):
+    """A job to be made. The server checks every field and answers 422 with what is wrong with each."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
+
+    name: str = Field(max_length=100)
+    cluster: str = Field(description="Name of the cluster to run on.")
+    recipe: str | None = Field(default=None, description="Name of a recipe of the catalogue. Give this or `code`.")
+    code: Code | None = None
+    params: dict[str, ParamValue] = Field(default={}, description="Hyper-parameters that the program declares.")
+    strategy: Strategy
+    workers: int = Field(default=1, ge=1)
+    ps: int = Field(default=0, ge=0, description="Parameter servers.")
+    devices_per_worker: int = Field(default=1, ge=1)
+    global_batch_size: int = Field(default=64, ge=1, description="Examples per optimizer step over all replicas.")
+    epochs: int = Field(default=5, ge=1)
+    learning_rate: float | None = Field(default=None, description="Null leaves the recipe's own.")
+    lr_scaling: Literal["none", "linear"] = "none"
+    warmup_epochs: float = Field(default=0.0, ge=0)
+    seed: int = 0
+    env: dict[str, str] = Field(default={}, description="Environment variables of the training processes.")
+    priority: int = Field(default=0, description="Higher goes first.")
+    time_limit_s: int = Field(default=0, ge=0, description="0 means none.")
+
+
+class CodeOut(Schema):
+    """The program of a job, by content."""
+
+    sha256: str
+    entry: str
+    archive: bool
+    recipe: str
+
+
+class Spec(Schema):
+    """The job as it was asked for, defaults filled in."""
+
+    name: str
+    cluster: str
+    code: CodeOut
+    strategy: Strategy
+    params: dict[str, ParamValue]
+    workers: int
+    ps: int
+    devices_per_worker: int
+    global_batch_size: int
+    epochs: int
+    learning_rate: float | None
+    lr_scaling: str
+    warmup_epochs: float
+    seed: int
+    env: dict[str, str]
+    priority: int
+    time_limit_s: int
+    version: int
+
+
+class Job(Schema):
+    """A job and where it stands."""
+
+    id: int
+    name: str
+    cluster: str
+    recipe: str = Field(description="Empty for a program of one's own.")
+    owner: str
+    status: JobStatus
+    cause: Cause | Literal[""] = Field(description="Why it ended or is ending.")
+    reason: str = Field(description="The cause in words.")
+    waiting_for: str = Field(description="Why a submitted job has not started.")
+    strategy: Strategy
+    attempt: int = Field(description="0 before the first launch.")
+    progress: float | None = Field(description="0 to 1; null while the length is unknown.")
+    step: int
+    total_steps: int = Field(description="0 while unknown.")
+    epoch: int
+    epochs: int
+    metrics: dict[str, Number] = Field(description="The latest value of each metric.")
+    remaining_s: float | None
+    priority: int
+    retry_of: int | None = Field(description="The job of which this is a retry.")
+    revision: int
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    spec: Spec
+
+
+class JobPage(Schema):
+    """Jobs, newest first. `next` is the `cursor` of the page behind; null on the last."""
+
+    items: list[Job]
+    next: int | None
+
+
+class Replica(Schema):
+    """One TensorFlow process of an attempt."""
+
+    id: int
+    attempt: int
+    role: str
+    index: int
+    node: str
+    host: str
+    port: int
+    devices: list[int]
+    device_kind: str
+    status: ReplicaStatus
+    phase: str
+    pid: int | None
+    tf_config: dict[str, Any] | None = Field(description="Null where the strategy sets none.")
+    exit_code: int | None
+    signal: int | None
+    cause: str
+    reason: str
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+class Series(Schema):
+    """One replica's part of a series: columns of equal length, thinned to about `points`."""
+
+    replica: str
+    attempt: int
+    steps: list[int]
+    times: list[float]
+    values: list[Number]
+
+
+class Log(Schema):
+    """A piece of a log; `next` is the `offset` of the piece behind it."""
+
+    text: str
+    next: int
+
+
+class Event(Schema):
+    """One line of a job's history."""
+
+    id: int
+    at: datetime
+    kind: str
+    text: str
+    attempt: int | None
+    actor: str | None
+    node: str | None
+
+
+class Artifact(Schema):
+    """A file that a job left."""
+
+    id: int
+    attempt: int
+    name: str
+    kind: str
+    size_bytes: int
+    sha256: str
+    metrics: dict[str, Any]
+    created_at: datetime
+    url: str = Field(description="Where it can be downloaded.")
+
+
+class FieldError(Schema):
+    """What is wrong with one field of a request."""
+
+    field: str
+    message: str
+
+
+class Batch(Schema):
+    """One optimizer step taken apart."""
+
+    global_batch_size: int
+    workers: int
+    devices_per_worker: int
+    replicas_in_sync: int
+    per_worker: int
+    per_replica: int
+    base_learning_rate: float | None
+    learning_rate: float | None
+    warmup_epochs: float
+    sentences: list[str]
+
+
+class Place(Schema):
+    """Where one process would run."""
+
+    role: str
+    index: int
+    node: str
+    host: str
+    port: int
+    devices: list[int]
+    device_kind: str
+
+
+class Preview(Schema):
+    """What would happen if the request were sent now."""
+
+    errors: list[FieldError]
+    batch: Batch | None
+    placement: list[Place]
+    waiting_for: str = Field(description="Empty when it would start at once.")
+    tf_configs: dict[str, dict[str, Any]] = Field(description="By process, such as worker:0.")
+
+
+class Param(Schema):
+    """A hyper-parameter that a recipe declares."""
+
+    name: str
+    type: str
+    default: ParamValue
+    min: float | None
+    max: float | None
+    choices: list[ParamValue]
+    help: str
+
+
+class Recipe(Schema):
+    """A program of the catalogue."""
+
+    name: str
+    title: str
+    description: str
+    params: list[Param]
+
+
+class Cluster(Schema):
+    """Nodes that can reach each other."""
+
+    name: str
+    description: str
+    address_range: str
+    interface: str
+    port_first: int
+    port_last: int
+    checkpoint_place: str
+    environment: dict[str, str]
+    nodes: int
+    ready_nodes: int
+    created_at: datetime
+
+
+class ClusterRequest(Schema):
+    """A cluster to be registered."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(description="Lower-case letters, digits, '-' and '_'.")
+    description: str = ""
+    address_range: str = Field(default="", description="CIDR that TensorFlow addresses lie in. Empty: any.")
+    interface: str = Field(default="", description="Network interface. Empty: the default route's.")
+    port_first: int = 20000
+    port_last: int = 20999
+    checkpoint_place: str = Field(default="", description="Folder that all nodes share. Empty: each node's own.")
+    environment: dict[str, str] = {}
+
+
+class JoinToken(Schema):
+    """A one-time token, shown this once, and the command line that uses it on the new node."""
+
+    token: str
+    command: str
+
+
+class Device(Schema):
+    """One device of a node and what holds it."""
+
+    index: int
+    kind: str
+    name: str
+    state: str = Field(description="free, held or lost.")
+    job: int | None
+    replica: str | None
+
+
+class Node(Schema):
+    """A machine with an agent."""
+
+    id: str
+    name: str
+    cluster: str
+    address: str
+    state: NodeState
+    reason: str
+    devices: list[Device]
+    inventory: dict[str, Any]
+    sample: dict[str, Any] = Field(description="The latest load, as the agent measured it.")
+    last_seen_at: datetime | None
+    joined_at: datetime
+
+
+class Reason(Schema):
+    """Why; it is shown beside the node."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    reason: str = Field(default="", max_length=400)
+
+
+class NewName(Schema):
+    """Another name."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=63)

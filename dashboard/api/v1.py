@@ -1,0 +1,55 @@
+"""REST, version 1: the one API object, its answers' format and its document. Operations are in `jobs` and `machines`."""
+
+import json
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import NinjaAPI
+from ninja.renderers import BaseRenderer
+from ninja.responses import NinjaJSONEncoder
+
+from dashboard.api import jobs, machines
+from dashboard.api.auth import Session, Token, may_read_documents
+from dashboard.api.problems import install
+from dashboard.api.shapes import JobRequest
+from orchestrator.live import jsonable
+
+
+class Json(BaseRenderer):
+    """JSON that every reader can read: numbers that JSON lacks are the words NaN, Infinity and -Infinity."""
+
+    media_type = "application/json"
+
+    def render(self, request: HttpRequest, data: Any, *, response_status: int) -> str:
+        """Finite data, which is nearly all, is written in one go."""
+        try:
+            return json.dumps(data, cls=NinjaJSONEncoder, allow_nan=False)
+        except ValueError:
+            return json.dumps(jsonable(data), cls=NinjaJSONEncoder, allow_nan=False)
+
+
+class Api(NinjaAPI):
+    """Ninja's API with the one schema in its document that no operation declares by itself."""
+
+    def get_openapi_schema(self, **kwargs: Any) -> Any:
+        """The OpenAPI document."""
+        document = super().get_openapi_schema(**kwargs)
+        schemas = document["components"]["schemas"]
+        template = "#/components/schemas/{model}"
+        made = JobRequest.model_json_schema(ref_template=template)
+        schemas.update(made.pop("$defs", {}))
+        schemas["JobRequest"] = made
+        return document
+
+
+api = Api(
+    title="Trainyard",
+    version="1",
+    description="Jobs, machines and recipes. Send `Authorization: Bearer <token>`; tokens are made on the account page.",
+    auth=[Token(), Session()],
+    renderer=Json(),
+    docs_decorator=may_read_documents,
+)
+install(api)
+api.add_router("", jobs.router)
+api.add_router("", machines.router)

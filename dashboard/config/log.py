@@ -1,0 +1,55 @@
+"""How the control plane's processes write their own log: one line per event, for people or (JSON) for machines."""
+
+from typing import Any
+
+import structlog
+
+SHARED = [
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.StackInfoRenderer(),
+]
+
+
+def logging_config(*, as_json: bool, debug: bool) -> dict[str, Any]:
+    """Django's LOGGING: everything goes to standard error through structlog."""
+    tail: list[Any] = (
+        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+        if as_json
+        else [structlog.dev.ConsoleRenderer(colors=False)]
+    )
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "line": {
+                "()": structlog.stdlib.ProcessorFormatter,
+                "foreign_pre_chain": SHARED,
+                "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *tail],
+            },
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "root": {"handlers": ["stderr"], "level": "INFO"},
+        "loggers": {
+            # Set up by Django with handlers of its own, which would print every line twice.
+            "django": {"handlers": [], "level": "DEBUG" if debug else "INFO", "propagate": True},
+            "django.server": {"handlers": [], "propagate": True},
+            "django.db.backends": {"level": "INFO"},
+            "axes": {"level": "WARNING"},
+        },
+    }
+
+
+def configure_structlog() -> None:
+    """Let `structlog.get_logger()` end in the same lines as the standard library's loggers."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            *SHARED,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,135 @@
+"""The feeds that pages open: one job, the list of jobs, one node, all machines. See `feed.py` for how each one lives."""
+
+from typing import Any, NamedTuple
+
+from channels.generic.websocket import AsyncWebsocketConsumer
+
+from dashboard.sockets.feed import NO_SUCH_THING, Feed
+from orchestrator import live
+from orchestrator.queries import jobs, machines, telemetry
+
+SERIES_POINTS = 1000
+LOG_LINES = 500
+EVENTS = 500
+# As many as the list page can show at once.
+LISTED_JOBS = 100
+
+
+class JobFeed(Feed):
+    """`/ws/jobs/<id>/`: everything that the job page shows."""
+
+    def group(self) -> str:
+        """The job's own group."""
+        return live.job_group(self._job_id)
+
+    def check(self, user: Any) -> None:
+        """The job exists and is for this person."""
+        jobs.get(user, self._job_id)
+
+    def snapshot(self, user: Any) -> dict[str, Any]:
+        """Summary, series, cursors, the end of the log, events, and the load of the nodes in use."""
+        with telemetry.one_moment():
+            job = jobs.get(user, self._job_id)
+            used = {replica.node_id: replica.node for replica in jobs.replicas(job) if replica.node is not None}
+            return {
+                "job": jobs.summary(job),
+                "series": {
+                    name: [_plain(view) for view in views]
+                    for name, views in telemetry.series(job, points=SERIES_POINTS).items()
+                },
+                "cursors": telemetry.cursors(job),
+                "log": [_plain(line) for line in telemetry.log_tail(job, lines=LOG_LINES)],
+                "log_ends": telemetry.log_ends(job),
+                "events": [
+                    {
+                        "id": event.pk,
+                        "at": event.at.isoformat(),
+                        "text": event.text,
+                        "event_kind": event.kind,
+                        "attempt": event.attempt,
+                    }
+                    for event in jobs.events(job, limit=EVENTS)
+                ],
+                "samples": {
+                    node_id: {name: _plain(view) for name, view in series.items()}
+                    for node_id, series in telemetry.load(list(used.values())).items()
+                },
+            }
+
+    @property
+    def _job_id(self) -> int:
+        return int(self.scope["url_route"]["kwargs"]["job_id"])
+
+
+class JobsFeed(Feed):
+    """`/ws/jobs/`: the newest jobs and how many stand where."""
+
+    def group(self) -> str:
+        """Everybody's list."""
+        return live.JOBS
+
+    def snapshot(self, user: Any) -> dict[str, Any]:
+        """Summaries, newest first."""
+        with telemetry.one_moment():
+            found = jobs.page(user, limit=LISTED_JOBS).items
+            return {"jobs": [jobs.summary(job) for job in found], "counts": jobs.counts(user)}
+
+
+class NodeFeed(Feed):
+    """`/ws/nodes/<id>/`: one node's state and load."""
+
+    def group(self) -> str:
+        """The node's own group."""
+        return live.node_group(self._node_id)
+
+    def check(self, user: Any) -> None:
+        """The node exists and is for this person."""
+        machines.node(user, self._node_id)
+
+    def snapshot(self, user: Any) -> dict[str, Any]:
+        """State, the latest sample, and the load of the last 15 minutes."""
+        with telemetry.one_moment():
+            node = machines.node(user, self._node_id)
+            series = {name: _plain(view) for name, view in telemetry.node_series(node).items()}
+            return {"node": _node(node), "samples": {node.pk: series}}
+
+    @property
+    def _node_id(self) -> str:
+        return str(self.scope["url_route"]["kwargs"]["node_id"])
+
+
+class MachinesFeed(Feed):
+    """`/ws/machines/`: the state and latest sample of every node."""
+
+    def group(self) -> str:
+        """All nodes."""
+        return live.MACHINES
+
+    def snapshot(self, user: Any) -> dict[str, Any]:
+        """Every node, by cluster and name."""
+        return {"nodes": [_node(node) for node in machines.nodes(user)]}
+
+
+class Nowhere(AsyncWebsocketConsumer):
+    """Any other address."""
+
+    async def connect(self) -> None:
+        """Say that there is nothing here, in a code that the page can read."""
+        await self.accept()
+        await self.close(code=NO_SUCH_THING)
+
+
+def _node(node: Any) -> dict[str, Any]:
+    return {
+        "node_id": node.pk,
+        "name": node.name,
+        "cluster": node.cluster.name,
+        "state": node.state,
+        "reason": node.state_reason,
+        "sample": node.sample,
+        "last_seen_at": node.last_seen_at,
+    }
+
+
+def _plain(row: NamedTuple) -> dict[str, Any]:
+    return row._asdict()
