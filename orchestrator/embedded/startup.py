@@ -118,7 +118,7 @@ class Installation:
         agents = [name for name in names if name not in (*control, programs.REDIS)]
         for group in (agents, control, [programs.REDIS]):
             self._supervisor.stop(group)
-        self._supervisor.sweep(self._data)
+        self._supervisor.end_leftovers(self._data)
         if self._options.ready_file is not None:
             self._options.ready_file.unlink(missing_ok=True)
 

@@ -2,7 +2,7 @@
 
 Each child has a session of its own (so that Ctrl-C reaches `up` alone, which stops things in the right order), dies
 with `up` (PR_SET_PDEATHSIG), writes to a log file of its own, and is started again with growing pauses when it ends.
-`up` is also the subreaper of what its children leave behind, so that the last sweep finds grandchildren too.
+`up` is also the subreaper of what its children leave behind, so that leftovers are found, grandchildren too.
 Single-threaded: the owner calls `tick()` a few times a second.
 """
 
@@ -101,7 +101,7 @@ class Supervisor:
         """The programs being kept alive, in the order they were started."""
         return list(self._children)
 
-    def sweep(self, data: Path) -> int:
+    def end_leftovers(self, data: Path) -> int:
         """End every process still left of this installation; how many there were."""
         left = left_behind(data)
         for each in left:
