@@ -1,6 +1,7 @@
 """One shape for every error of REST and of the agents' routes: `{"detail": …, "errors": [{"field", "message"}]}`."""
 
 import math
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -36,6 +37,18 @@ class Problem(Schema):
 PROBLEMS: dict[int, type[Problem]] = dict.fromkeys((401, 403, 404, 409, 413, 422, 429, 503), Problem)
 
 
+# What else is refused: the status, and the words where the exception has none for people.
+REFUSALS: dict[type[Exception], tuple[int, str]] = {
+    NotFound: (404, "There is no such thing."),
+    Http404: (404, "There is no such thing."),
+    Forbidden: (403, "Your role does not allow this."),
+    Conflict: (409, "It has changed meanwhile."),
+    RequestDataTooBig: (413, "The request is too large."),
+    TooManyFilesSent: (413, "The request has too many files."),
+    DatabaseError: (503, "The database does not answer. Try again soon."),
+}
+
+
 def problem(status: int, detail: str, errors: list[FieldError] | None = None) -> JsonResponse:
     """An answer of that shape."""
     found = [{"field": error.field, "message": error.message} for error in errors or []]
@@ -46,20 +59,11 @@ def install(api: NinjaAPI) -> None:
     """Make `api` answer every refusal in that shape."""
     api.add_exception_handler(AuthenticationError, _sign_in)
     api.add_exception_handler(Throttled, _slower)
-    api.add_exception_handler(HttpError, lambda request, error: problem(error.status_code, str(error)))
     api.add_exception_handler(ValidationError, _not_as_described)
-    api.add_exception_handler(Invalid, lambda request, error: problem(422, _sentence(error.errors), error.errors))
-    api.add_exception_handler(NotFound, lambda request, error: problem(404, str(error) or "There is no such thing."))
-    api.add_exception_handler(Http404, lambda request, error: problem(404, "There is no such thing."))
-    api.add_exception_handler(
-        Forbidden, lambda request, error: problem(403, str(error) or "Your role does not allow this.")
-    )
-    api.add_exception_handler(Conflict, lambda request, error: problem(409, str(error) or "It has changed meanwhile."))
-    api.add_exception_handler(RequestDataTooBig, lambda request, error: problem(413, "The request is too large."))
-    api.add_exception_handler(TooManyFilesSent, lambda request, error: problem(413, "The request has too many files."))
-    api.add_exception_handler(
-        DatabaseError, lambda request, error: problem(503, "The database does not answer. Try again soon.")
-    )
+    api.add_exception_handler(Invalid, _invalid)
+    api.add_exception_handler(HttpError, lambda request, error: problem(error.status_code, str(error)))
+    for kind, (status, words) in REFUSALS.items():
+        api.add_exception_handler(kind, partial(_refused, status=status, words=words))
 
 
 def _sign_in(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
@@ -73,6 +77,15 @@ def _slower(request: HttpRequest, error: Throttled) -> HttpResponse:
     if error.wait is not None:
         response.headers["Retry-After"] = str(math.ceil(error.wait))
     return response
+
+
+def _refused(request: HttpRequest, error: Exception, *, status: int, words: str) -> HttpResponse:
+    own_words = isinstance(error, NotFound | Forbidden | Conflict)
+    return problem(status, (str(error) if own_words else "") or words)
+
+
+def _invalid(request: HttpRequest, error: Invalid) -> HttpResponse:
+    return problem(422, _sentence(error.errors), error.errors)
 
 
 def _not_as_described(request: HttpRequest, error: ValidationError) -> HttpResponse:

@@ -1,4 +1,4 @@
-"""REST, version 1: the one API object, its answers' format and its document. Operations are in `jobs` and `machines`."""
+"""REST, version 1: the API object, the format of answers and the document. Operations are in `jobs`, `machines`."""
 
 import json
 from typing import Any
@@ -45,7 +45,7 @@ class Api(NinjaAPI):
 api = Api(
     title="Trainyard",
     version="1",
-    description="Jobs, machines and recipes. Send `Authorization: Bearer <token>`; tokens are made on the account page.",
+    description="Jobs, machines and recipes. Send `Authorization: Bearer <token>`; they are made on the account page.",
     auth=[Token(), Session()],
     renderer=Json(),
     docs_decorator=may_read_documents,

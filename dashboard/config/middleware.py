@@ -14,7 +14,7 @@ from django.utils.cache import patch_cache_control
 
 # Routes that answer before anybody has signed in.
 OPEN_VIEWS = frozenset({"sign_in", "healthz", "readyz"})
-# Folders that check who calls by themselves: agents by signature, REST by token or session (with 401 instead of a page).
+# Folders that check by themselves who calls: agents by signature, REST by token or session (401 instead of a page).
 OPEN_PREFIXES = ("/agent/v1/", "/api/v1/")
 
 PAGE_CSP = (

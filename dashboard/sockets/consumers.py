@@ -1,4 +1,4 @@
-"""The feeds that pages open: one job, the list of jobs, one node, all machines. See `feed.py` for how each one lives."""
+"""The feeds that pages open: one job, the list of jobs, one node, all machines. `feed.py` says how each one lives."""
 
 from typing import Any, NamedTuple
 

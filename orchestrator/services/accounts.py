@@ -66,7 +66,7 @@ def user_for_token(token: str, *, now: datetime | None = None) -> User | None:
 
 
 def user_for_session(session_key: str) -> User | None:
-    """The active person whom a browser session still stands for: None once signed out, expired, deactivated or re-keyed.
+    """The active person whom a session still stands for: None once signed out, expired, deactivated or re-keyed.
 
     Read from the database each time, so that an open socket can ask again.
     """
