@@ -271,14 +271,20 @@ class _Shim:
 
     def _say(self, record: Record) -> None:
         """Append a record; while the disk takes nothing, output beyond a limit is counted instead."""
+        if self._writer.pending_bytes > _UNWRITTEN_BYTES:
+            self._flush()
         if isinstance(record, Log) and self._writer.pending_bytes > _UNWRITTEN_BYTES:
             self._unwritten_bytes += len(record.text.encode())
             return
+        self._own_up()
+        self._writer.append(encode(record))
+
+    def _own_up(self) -> None:
+        """The gap that a full disk has made, once it can be told."""
         if self._unwritten_bytes:
             gap = Gap(at=time.time(), size_bytes=self._unwritten_bytes, reason="the node's disk was full")
             self._writer.append(encode(gap))
             self._unwritten_bytes = 0
-        self._writer.append(encode(record))
 
     def _flush(self) -> None:
         with contextlib.suppress(OSError):  # a full disk: it stays buffered, the next tick tries again
@@ -291,6 +297,7 @@ class _Shim:
     def _finish(self, cause: Cause, message: str) -> None:
         """The last record; waits for the disk as long as it takes, because without it the end would be a guess."""
         ending = self._ending or Ending(code=None, signal=None)
+        self._own_up()
         append_exit(self._writer, self._plan, cause=cause, message=message, ending=ending)
         while self._writer.pending_bytes:
             self._flush()
