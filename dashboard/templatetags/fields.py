@@ -9,6 +9,9 @@ from typing import Protocol
 
 from django import template
 
+from dashboard.forms import PARAM
+from orchestrator.domain.recipes import ParamInfo
+
 register = template.Library()
 
 INPUT_MODES = {"int": "numeric", "float": "decimal"}
@@ -70,3 +73,29 @@ def error_of(form: Form, name: str) -> str:
 def value_of(form: Form, name: str) -> str:
     """What stands in one field."""
     return form.value(name)
+
+
+@register.inclusion_tag("dashboard/_field.html")
+def param_field(form: Form, param: ParamInfo) -> dict[str, object]:
+    """The field of a hyper-parameter that a program declares."""
+    kinds = {"int": "int", "float": "float", "bool": "check", "choice": "select", "str": "text"}
+    hints = [param.help.strip(), _range(param)]
+    return field(
+        form,
+        PARAM + param.name,
+        param.name,
+        kind=kinds[param.type],
+        hint=" ".join(hint for hint in hints if hint),
+        options=[(str(option), str(option)) for option in param.choices],
+        placeholder=str(param.default),
+    )
+
+
+def _range(param: ParamInfo) -> str:
+    if param.min is None and param.max is None:
+        return ""
+    if param.max is None:
+        return f"At least {param.min:g}."
+    if param.min is None:
+        return f"At most {param.max:g}."
+    return f"{param.min:g} to {param.max:g}."

@@ -1,0 +1,205 @@
+"""What a person typed into a form, kept word for word, and the request that it makes.
+
+The form checks nothing that a service checks: what was typed travels on as text, and the service reads it or says what
+is wrong. So the browser and REST answer alike, and a form shown again holds exactly what was typed. Used by
+`views/job_new.py` and `views/machines.py`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from orchestrator.domain.recipes import ParamInfo
+from orchestrator.services.errors import FieldError
+from worker_agent.protocol.states import Strategy
+
+PARAM = "param-"
+SOURCES = ("recipe", "upload", "text")
+# What each strategy lets a person choose; the rest of the sizes is fixed at `FIXED`.
+SIZES: dict[str, frozenset[str]] = {
+    Strategy.ONE_DEVICE: frozenset(),
+    Strategy.MIRRORED: frozenset({"devices_per_worker"}),
+    Strategy.MULTI_WORKER_MIRRORED: frozenset({"workers", "devices_per_worker"}),
+    Strategy.PARAMETER_SERVER: frozenset({"workers", "ps"}),
+}
+FIXED = {"workers": 1, "ps": 0, "devices_per_worker": 1}
+DEFAULTS = {
+    "name": "",
+    "cluster": "",
+    "source": "recipe",
+    "recipe": "",
+    "params_of": "",
+    "kept": "",
+    "kept_name": "",
+    "filename": "program.py",
+    "text": "",
+    "strategy": Strategy.ONE_DEVICE.value,
+    "workers": "2",
+    "ps": "1",
+    "devices_per_worker": "1",
+    "global_batch_size": "64",
+    "epochs": "5",
+    "learning_rate": "",
+    "lr_scaling": "none",
+    "warmup_epochs": "0",
+    "seed": "0",
+    "env": "",
+    "priority": "0",
+    "time_limit": "",
+}
+SENT_AS_TYPED = (
+    "name",
+    "cluster",
+    "strategy",
+    "global_batch_size",
+    "epochs",
+    "learning_rate",
+    "lr_scaling",
+    "seed",
+    "priority",
+)
+TIME_LIMIT_WORDS = "Write a number of minutes, at most 43 200 (30 days), or nothing for no limit."
+
+
+@dataclass
+class JobForm:
+    """The new-job form: `values` as typed, `params` as typed, `errors` by the name of the field on the page.
+
+    `undeclared` are parameters that the program does not declare now, while its text is being edited for instance.
+    """
+
+    values: dict[str, str]
+    params: dict[str, str] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    undeclared: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def source(self) -> str:
+        """Where the program comes from: recipe, upload or text."""
+        return self.values["source"]
+
+    def value(self, name: str) -> str:
+        """What stands in the field of that name."""
+        return self.params.get(name.removeprefix(PARAM), "") if name.startswith(PARAM) else self.values.get(name, "")
+
+    def declare(self, params: Iterable[ParamInfo]) -> None:
+        """Show these hyper-parameters: with what was typed for this program, else with their defaults.
+
+        What was typed for another recipe is dropped: a parameter of the same name has another default there.
+        """
+        program = f"recipe {self.values['recipe']}" if self.source == "recipe" else self.source
+        before = self.values["params_of"]
+        if self.source == "recipe" and before.startswith("recipe ") and before != program:
+            self.params.clear()
+        self.values["params_of"] = program
+        for param in params:
+            self.params.setdefault(param.name, _shown(param.default))
+        names = {param.name for param in params}
+        self.undeclared = {name: value for name, value in self.params.items() if name not in names}
+
+    def refuse(self, errors: list[FieldError]) -> None:
+        """Put each error of a service at the field of this page that it speaks of."""
+        for error in errors:
+            place = self._place(error.field)
+            words = TIME_LIMIT_WORDS if place == "time_limit" else _sentence(error.message)
+            self.errors.setdefault(place, words)
+
+    def _place(self, name: str) -> str:
+        if name.startswith("params."):
+            return PARAM + name.removeprefix("params.")
+        if name == "recipe" or name.split(".")[0] == "code":
+            return {"recipe": "recipe", "upload": "upload", "text": "text"}[self.source]
+        if name == "time_limit_s":
+            return "time_limit"
+        return name if name in DEFAULTS else ""
+
+
+def empty_form(*, recipe: str, cluster: str) -> JobForm:
+    """The form as first shown."""
+    return JobForm(DEFAULTS | {"recipe": recipe, "cluster": cluster})
+
+
+def typed_form(post: Mapping[str, str]) -> JobForm:
+    """The form as it was sent; what a browser leaves out (disabled fields) has its default."""
+    values = {name: post.get(name, default) for name, default in DEFAULTS.items()}
+    if values["source"] not in SOURCES:
+        values["source"] = "recipe"
+    params = {name.removeprefix(PARAM): value for name, value in post.items() if name.startswith(PARAM)}
+    return JobForm(values, params)
+
+
+def cloned_form(request: Mapping[str, object]) -> JobForm:
+    """The form that would make the given request again (see `services.jobs.request_of`), but for uploaded bytes."""
+    plain = {name: _shown(request[name]) for name in DEFAULTS if name in request and name != "env"}
+    values = DEFAULTS | plain
+    params = {name: _shown(value) for name, value in dict(request.get("params") or {}).items()}
+    values["env"] = "\n".join(f"{name}={value}" for name, value in dict(request.get("env") or {}).items())
+    limit_s = float(str(request.get("time_limit_s") or 0))
+    values["time_limit"] = f"{limit_s / 60:g}" if limit_s else ""
+    code = request.get("code")
+    if isinstance(code, Mapping):
+        values["source"] = "text" if "text" in code else "upload"
+        values["text"] = str(code.get("text", ""))
+        values["filename"] = str(code.get("filename", DEFAULTS["filename"]))
+    return JobForm(values, params)
+
+
+def request_from(
+    form: JobForm, *, code: Mapping[str, object] | None, declared: Iterable[ParamInfo]
+) -> dict[str, object]:
+    """The request that the form makes: the keys of REST's `POST /jobs`. `code` is the upload or the text."""
+    values = form.values
+    request: dict[str, object] = {name: values[name] for name in SENT_AS_TYPED}
+    chosen = SIZES.get(values["strategy"], frozenset(FIXED))
+    request |= {name: values[name] if name in chosen else fixed for name, fixed in FIXED.items()}
+    request["warmup_epochs"] = values["warmup_epochs"] if values["lr_scaling"] == "linear" else 0
+    request["time_limit_s"] = _seconds(values["time_limit"])
+    request["env"] = _environment(form)
+    # Only what the program declares: fields of a recipe chosen before are kept on the page, not sent.
+    request["params"] = {param.name: form.params[param.name] for param in declared if param.name in form.params}
+    if form.source == "recipe":
+        request["recipe"] = values["recipe"]
+    elif code is not None:
+        request["code"] = dict(code)
+    return request
+
+
+def environment_of(text: str) -> tuple[dict[str, str], str]:
+    """Lines `NAME=value` as a mapping, and what is wrong with the first line that is not one ("" when none is)."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            return found, f"Line {number} is not of the form NAME=value."
+        if name.strip() in found:
+            return found, f"Line {number} sets {name.strip()} a second time."
+        found[name.strip()] = value.strip()
+    return found, ""
+
+
+def _environment(form: JobForm) -> dict[str, str]:
+    found, wrong = environment_of(form.values["env"])
+    if wrong:
+        form.errors["env"] = wrong
+    return found
+
+
+def _seconds(minutes: str) -> int | str:
+    try:
+        return round(float(minutes.strip() or 0) * 60)
+    except (ValueError, OverflowError):
+        return minutes
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def _sentence(message: str) -> str:
+    """A service's words as they stand below a field."""
+    return message[:1].upper() + message[1:].rstrip(".") + "."

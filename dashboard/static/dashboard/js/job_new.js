@@ -1,0 +1,113 @@
+// New job: the server works out what the form implies while it is filled in; this module asks, and puts the answer in
+// place. Errors stand only at fields that were touched, until the form has been refused once: then at every field.
+import { $, $$ } from "./dom.js";
+import { toast } from "./toast.js";
+const form = $("#new-job"), WAIT_MS = 250, LONG_TEXT_WAIT_MS = 600;
+// Sizes that a strategy does not use, and why. The server ignores them just the same.
+const UNUSED = {
+  one_device: { workers: "One device runs in one process.", devices_per_worker: "One device is one device.", ps: "Only ParameterServer has them." },
+  mirrored: { workers: "Mirrored runs in one process.", ps: "Only ParameterServer has them." },
+  multi_worker_mirrored: { ps: "Only ParameterServer has them." },
+  parameter_server: { devices_per_worker: "Each worker computes on one device." },
+};
+const touched = new Set();
+let all = "refused" in form.dataset, timer = 0, asked = 0, programKey = form.dataset.programKey, errors = {};
+
+const values = () => {
+  const data = new FormData(form);
+  data.delete("upload"); // a sound upload travels by its digest
+  return data;
+};
+function later(wait = WAIT_MS) { clearTimeout(timer); timer = setTimeout(ask, wait); }
+async function ask(data = values()) {
+  clearTimeout(timer);
+  const mine = ++asked;
+  let answer;
+  try {
+    answer = await fetch(form.dataset.preview, { method: "POST", body: data, headers: { Accept: "application/json" } });
+    if (!answer.ok) throw new Error(String(answer.status));
+    answer = await answer.json();
+  } catch (problem) {
+    if (mine === asked) unanswered(problem);
+    return;
+  }
+  if (mine !== asked) return;
+  errors = answer.errors;
+  if (answer.program_key !== programKey) { programKey = answer.program_key; replace($("#program"), answer.program); }
+  replacePanel(answer.panel);
+  showErrors();
+}
+function unanswered(problem) {
+  if (problem.message === "401" || problem.message === "403") return toast("Signed out", "Sign in again in another tab; what you typed stays here.", "red", "warning");
+  later(3000);
+}
+function replace(place, html) {
+  const inside = place.contains(document.activeElement) && document.activeElement.id;
+  place.innerHTML = html; // printed by our own templates, which escape
+  if (inside) document.getElementById(inside)?.focus();
+}
+function replacePanel(html) {
+  const panel = $("#panel"), chosen = $("#tf-of")?.value, inside = panel.contains(document.activeElement) && document.activeElement.id;
+  panel.innerHTML = html;
+  const select = $("#tf-of");
+  if (select && chosen && [...select.options].some((o) => o.value === chosen)) {
+    select.value = chosen;
+    $$("[data-tf-of]", panel).forEach((p) => (p.hidden = p.dataset.tfOf !== chosen));
+  }
+  if (inside) document.getElementById(inside)?.focus();
+}
+function showErrors() {
+  for (const place of $$("[data-field]", form)) {
+    const name = place.dataset.field, control = $("input:not([type=hidden], [type=radio]), select, textarea:not([name=filename])", place) ?? place;
+    const text = control.disabled || !(all || touched.has(name)) ? "" : errors[name] ?? "";
+    const error = $(".invalid-feedback", place), help = $(".form-text", place);
+    if (!error) continue;
+    if (error.textContent !== text) error.textContent = text;
+    error.hidden = !text;
+    if (help) help.hidden = !!text;
+    if (control === place) continue;
+    control.classList.toggle("is-invalid", !!text && control.matches(".form-control, .form-select"));
+    text ? control.setAttribute("aria-invalid", "true") : control.removeAttribute("aria-invalid");
+    const described = text ? error.id : help?.id;
+    described ? control.setAttribute("aria-describedby", described) : control.removeAttribute("aria-describedby");
+  }
+}
+function applyStrategy() {
+  const unused = UNUSED[$("[name=strategy]:checked", form)?.value] ?? {};
+  for (const name of ["workers", "devices_per_worker", "ps"]) {
+    const control = form.elements[name], help = document.getElementById(`f-${name}-h`);
+    help.dataset.said ??= help.textContent;
+    control.disabled = name in unused;
+    help.textContent = unused[name] ?? help.dataset.said;
+  }
+  const warmup = form.elements.warmup_epochs;
+  warmup.disabled = $("[name=lr_scaling]:checked", form)?.value !== "linear";
+}
+
+form.addEventListener("input", (e) => {
+  if (e.target.name === "upload") return;
+  later(e.target.name === "text" ? LONG_TEXT_WAIT_MS : WAIT_MS);
+});
+form.addEventListener("change", (e) => {
+  const { name, type, files } = e.target;
+  const place = e.target.closest("[data-field]")?.dataset.field;
+  if (place) touched.add(place);
+  if (name === "strategy" || name === "lr_scaling") applyStrategy();
+  if (type !== "file") return later(0);
+  if (!files.length) return;
+  const data = new FormData(form);
+  touched.add("upload");
+  ask(data);
+});
+form.addEventListener("focusout", (e) => { const place = e.target.closest("[data-field]")?.dataset.field; if (place && !touched.has(place) && e.target.value) { touched.add(place); showErrors(); } });
+addEventListener("click", (e) => {
+  const use = e.target.closest("[data-use-batch]");
+  if (!use) return;
+  form.elements.global_batch_size.value = use.dataset.useBatch;
+  form.elements.global_batch_size.focus();
+  later(0);
+});
+addEventListener("keydown", (e) => { if (e.key === "Enter" && (e.ctrlKey || e.metaKey) && !$("dialog[open]")) { e.preventDefault(); form.requestSubmit($("#start")); } });
+applyStrategy();
+if (all) $("[aria-invalid]", form)?.focus();
+later(0);

@@ -1,0 +1,211 @@
+"""The new-job page: the form, its live preview, and the submission. Each request is parsed, given to a service, shown.
+
+The program arrives as a recipe's name, as text, or as an upload. A sound upload is stored as soon as it is seen and
+from then on travels by its digest, so that neither an error elsewhere nor the preview asks for the file again.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
+from django.views.decorators.http import require_http_methods, require_POST
+
+from dashboard.forms import JobForm, cloned_form, empty_form, request_from, typed_form
+from dashboard.views.job_panel import panel
+from orchestrator import catalogue
+from orchestrator.domain.recipes import RecipeInfo
+from orchestrator.queries import jobs as job_queries
+from orchestrator.queries import machines
+from orchestrator.queries.errors import NotFound
+from orchestrator.services import code, jobs, submission
+from orchestrator.services.errors import Invalid
+
+VIEWER = "Your role is viewer: you may look at everything, but not start jobs. An administrator can change your role."
+STRATEGIES = (
+    ("one_device", "One device", "A single GPU or CPU slot. The base to measure others against."),
+    ("mirrored", "Mirrored", "Several devices of one machine, gradients summed each step."),
+    (
+        "multi_worker_mirrored",
+        "MultiWorkerMirrored",
+        "Devices of several machines, gradients summed over the network each step.",
+    ),
+    ("parameter_server", "ParameterServer", "Workers run at their own pace; the variables live on servers."),
+)
+SOURCES = (
+    ("recipe", "Recipe", "From the catalogue, ready to run."),
+    ("upload", "Upload", "A .py file, or a .zip with recipe.py at its top."),
+    ("text", "Text", "Written or changed on this page."),
+)
+LR_SCALINGS = (
+    ("none", "As given", "Every step uses the learning rate as it stands here."),
+    (
+        "linear",
+        "Linear scaling",
+        "Times the number of replicas in sync, because one step then sees that many times the examples.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Read:
+    """A sent form: the request it makes, and what is known of its program."""
+
+    form: JobForm
+    request: dict[str, object]
+    info: RecipeInfo | None
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def job_new(request: HttpRequest) -> HttpResponse:
+    """The form; by POST the job, or the form again with an error at each wrong field."""
+    _must_run_jobs(request)
+    if request.method != "POST":
+        return _page(request, _first(request))
+    read = _read(request)
+    if request.POST.get("do") == "edit":
+        return _page(request, _with_recipe_text(read))
+    if request.POST.get("do") == "show" or read.form.errors:
+        _explain(read, request.user)
+        return _page(request, read, status=422 if read.form.errors else 200)
+    try:
+        job = jobs.submit_job(request=read.request, by=request.user)
+    except Invalid as refused:
+        read.form.refuse(refused.errors)
+        return _page(request, read, status=422)
+    return redirect("job", job.pk)
+
+
+@require_POST
+def job_preview(request: HttpRequest) -> JsonResponse:
+    """What the form as it stands would make: errors by field, and the changed parts of the page as HTML."""
+    _must_run_jobs(request)
+    read = _read(request)
+    found = submission.preview(read.request, by=request.user)
+    read.form.refuse(found.errors)
+    context = {"form": read.form, "info": read.info, "panel": panel(found, read.form)}
+    return JsonResponse(
+        {
+            "errors": read.form.errors,
+            "panel": render_to_string("dashboard/_job_new_panel.html", context, request),
+            "program": render_to_string("dashboard/_job_new_program.html", context, request),
+            "program_key": _program_key(read),
+        }
+    )
+
+
+def _page(request: HttpRequest, read: Read, status: int = 200) -> HttpResponse:
+    found = submission.preview(read.request, by=request.user)
+    entries = catalogue.entries()
+    context = {
+        "form": read.form,
+        "info": read.info,
+        "panel": panel(found, read.form),
+        "program_key": _program_key(read),
+        "recipes": [(entry.name, entry.info.title or entry.name) for entry in entries],
+        "clusters": [(each.name, each.name) for each in machines.clusters(request.user)],
+        "sources": SOURCES,
+        "strategies": STRATEGIES,
+        "lr_scalings": LR_SCALINGS,
+        "general": read.form.errors.get("", ""),
+        "refused": status == 422,
+    }
+    return render(request, "dashboard/job_new.html", context, status=status)
+
+
+def _first(request: HttpRequest) -> Read:
+    """The form before anything was sent: empty, or filled from the job in `?clone=`."""
+    if wanted := request.GET.get("clone"):
+        form = _clone_of(request, wanted)
+    else:
+        recipes = [entry.name for entry in catalogue.entries()]
+        asked = request.GET.get("recipe", "")
+        clusters = [each.name for each in machines.clusters(request.user)]
+        form = empty_form(
+            recipe=asked if asked in recipes else next(iter(recipes), ""), cluster=next(iter(clusters), "")
+        )
+    return _understood(form, _code_of(form, None), request.user)
+
+
+def _clone_of(request: HttpRequest, wanted: str) -> JobForm:
+    try:
+        job = job_queries.get(request.user, int(wanted))
+    except (ValueError, NotFound) as missing:
+        raise Http404("There is no such job to clone.") from missing
+    return cloned_form(jobs.request_of(job))
+
+
+def _read(request: HttpRequest) -> Read:
+    form = typed_form(request.POST)
+    form.values["text"] = form.values["text"].replace("\r\n", "\n")
+    return _understood(form, _code_of(form, _upload_of(request, form)), request.user)
+
+
+def _upload_of(request: HttpRequest, form: JobForm) -> dict[str, object] | None:
+    """The file as a request carries it, or None. Only as much is read as can be a program."""
+    file = request.FILES.get("upload")
+    if form.source != "upload" or file is None:
+        return None
+    return {"filename": file.name or "", "content_base64": base64.b64encode(file.read()).decode()}
+
+
+def _code_of(form: JobForm, upload: Mapping[str, object] | None) -> dict[str, object] | None:
+    if form.source == "text":
+        return {"filename": form.values["filename"], "text": form.values["text"]}
+    if form.source == "upload" and upload is not None:
+        return dict(upload)
+    if form.source == "upload" and form.values["kept"]:
+        return {"sha256": form.values["kept"]}
+    return None
+
+
+def _understood(form: JobForm, carried: dict[str, object] | None, user: Any) -> Read:
+    """Inspect the program, keep a sound upload, and put the request together."""
+    wanted = {"recipe": form.values["recipe"]} if form.source == "recipe" else {"code": carried}
+    program = code.resolve(wanted, by=user)
+    if isinstance(program, code.Program) and form.source == "upload":
+        code.keep(program)
+        form.values |= {"kept": program.ref.sha256, "kept_name": program.filename}
+        carried = {"sha256": program.ref.sha256}
+    elif form.source == "upload":
+        form.values |= {"kept": "", "kept_name": ""}
+        if carried is None:
+            form.errors["upload"] = "Choose a .py or .zip file."
+    declared = program.info.params if program.info else ()
+    form.declare(declared)
+    return Read(form, request_from(form, code=carried, declared=declared), program.info)
+
+
+def _explain(read: Read, user: Any) -> None:
+    """Add what the services find wrong to what the form itself found."""
+    read.form.refuse(submission.check(read.request, by=user).errors)
+
+
+def _with_recipe_text(read: Read) -> Read:
+    """The same form with the chosen recipe's text open for editing."""
+    entry = catalogue.entry(read.form.values["recipe"])
+    if entry is None:
+        return read
+    read.form.values |= {"source": "text", "text": entry.text, "filename": entry.filename}
+    read.form.errors.clear()
+    declared = entry.info.params
+    return Read(read.form, request_from(read.form, code=_code_of(read.form, None), declared=declared), entry.info)
+
+
+def _program_key(read: Read) -> str:
+    """Changes when the program's part of the page has to be drawn anew, and not while its fields are filled in."""
+    params = [repr(param) for param in read.info.params] if read.info else []
+    described = [read.info.title, read.info.description] if read.info else []
+    problem = [text for name, text in read.form.errors.items() if name in ("recipe", "upload", "text")]
+    kept = read.form.values["kept_name"] if read.form.source == "upload" else ""
+    return json.dumps([read.form.source, described, params, problem, kept])
+
+
+def _must_run_jobs(request: HttpRequest) -> None:
+    if not getattr(request.user, "may_run_jobs", False):
+        raise PermissionDenied(VIEWER)

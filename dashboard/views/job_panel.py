@@ -1,0 +1,114 @@
+"""The panel beside the new-job form: what the job would make, where it would run, what each process would be told."""
+
+import json
+from dataclasses import dataclass, field
+
+from dashboard.forms import JobForm
+from orchestrator.domain.batching import BatchPlan
+from orchestrator.domain.planning import NodeView, PlannedReplica
+from orchestrator.services.submission import Preview
+from worker_agent.protocol.states import NodeState
+
+NODES_SHOWN = 24
+CONFIGS_SHOWN = 32
+PLACE_FIELDS = ("cluster", "workers", "devices_per_worker")
+DOT = "\u00b7"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One device in the map: `state` is plan, held, free or lost; `text` is the replica's index in the plan."""
+
+    state: str
+    text: str
+    title: str
+
+
+@dataclass(frozen=True)
+class NodeMap:
+    """One node in the map, with the processes that it would run and that hold no device."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    label: str
+    companions: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Everything the panel prints. `tone` and `say` are the verdict on the placement; "" while it is unknowable."""
+
+    batch: BatchPlan | None
+    indivisible: str
+    nearest: tuple[int, ...]
+    tone: str
+    say: str
+    nodes: list[NodeMap] = field(default_factory=list)
+    nodes_left_out: int = 0
+    configs: list[tuple[str, str]] = field(default_factory=list)
+    configs_left_out: int = 0
+    processes: int = 0
+
+
+def panel(found: Preview, form: JobForm) -> Panel:
+    """The panel for a preview of the form."""
+    tone, say = _verdict(found)
+    used = {replica.node_id for replica in found.placement}
+    nodes = sorted(found.nodes, key=lambda node: node.node_id not in used)
+    configs = [
+        (replica.label, json.dumps(replica.tf_config, indent=2))
+        for replica in found.placement
+        if replica.tf_config is not None
+    ]
+    return Panel(
+        batch=found.batch,
+        indivisible="" if found.batch else form.errors.get("global_batch_size", ""),
+        nearest=found.nearest,
+        tone=tone,
+        say=say,
+        nodes=[_node_map(node, found.placement) for node in nodes[:NODES_SHOWN]],
+        nodes_left_out=max(0, len(nodes) - NODES_SHOWN),
+        configs=configs[:CONFIGS_SHOWN],
+        configs_left_out=max(0, len(configs) - CONFIGS_SHOWN),
+        processes=len(found.placement),
+    )
+
+
+def _verdict(found: Preview) -> tuple[str, str]:
+    if found.placement:
+        devices = sum(len(replica.devices) for replica in found.placement)
+        nodes = len({replica.node_id for replica in found.placement})
+        say = f"{_counted(devices, 'device')} on {_counted(nodes, 'node')}, starts at once"
+        return "green", say
+    if found.waiting_for:
+        return "amber", f"Waits: {found.waiting_for}"
+    impossible = [error.message for error in found.errors if error.field in PLACE_FIELDS]
+    if impossible:
+        return "red", f"Cannot be placed: {impossible[0]}"
+    return "", ""
+
+
+def _node_map(node: NodeView, placement: tuple[PlannedReplica, ...]) -> NodeMap:
+    here = [replica for replica in placement if replica.node_id == node.node_id]
+    takers = {index: replica for replica in here for index in replica.devices}
+    cells = tuple(_cell(node, index, takers.get(index)) for index, _kind in node.devices)
+    return NodeMap(
+        name=node.name,
+        cells=cells,
+        label=f"{node.name}: {len(takers)} of {len(cells)} devices for this job, {len(node.free())} free now",
+        companions=f" {DOT} ".join(replica.label.replace(":", " ") for replica in here if not replica.devices),
+    )
+
+
+def _cell(node: NodeView, index: int, taker: PlannedReplica | None) -> Cell:
+    if taker is not None:
+        return Cell("plan", str(taker.index), f"Device {index}: {taker.label.replace(':', ' ')} of this job")
+    if index in node.held:
+        return Cell("held", "", f"Device {index} is held")
+    if node.state is NodeState.READY:
+        return Cell("free", "", f"Device {index} is free")
+    return Cell("lost", "", f"Device {index}: the node is {node.state.value}")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
