@@ -1,0 +1,75 @@
+"""The laptop's command line: a recipe, its parameters, and as much of a job's description as one machine needs."""
+
+import argparse
+import os
+from pathlib import Path
+
+from worker_agent.protocol.states import DeviceKind, Strategy
+from worker_agent.trainer import program
+from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.params import effective_params, from_text
+from worker_agent.trainer.run import Run, members, task_of
+
+
+def parser() -> argparse.ArgumentParser:
+    """`python -m worker_agent.trainer`."""
+    parse = argparse.ArgumentParser(
+        prog="python -m worker_agent.trainer", description="Train a recipe on this machine, without a control plane."
+    )
+    parse.add_argument("recipe", nargs="?", type=Path, help="a recipe file")
+    parse.add_argument("--plan", type=Path, help="run one replica from an agent's plan file instead")
+    parse.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a parameter of the recipe")
+    parse.add_argument("--epochs", type=int, default=5)
+    parse.add_argument("--batch", type=int, default=64, help="global batch size")
+    parse.add_argument("--learning-rate", type=float, help="instead of the recipe's own")
+    parse.add_argument("--lr-scaling", choices=["none", "linear"], default="none")
+    parse.add_argument("--warmup-epochs", type=float, default=0.0)
+    parse.add_argument("--seed", type=int, default=0)
+    parse.add_argument("--strategy", choices=[s.value for s in Strategy], default=Strategy.ONE_DEVICE.value)
+    parse.add_argument("--devices", type=int, default=1, help="devices to train on (logical CPUs without --gpu)")
+    parse.add_argument("--gpu", action="store_true", help="use GPUs")
+    parse.add_argument("--out", type=Path, help="folder for model.keras and metrics.json")
+    parse.add_argument("--rendezvous-timeout", type=float, default=120.0, metavar="SECONDS")
+    return parse
+
+
+def run_of(given: argparse.Namespace) -> Run:
+    """The run the arguments describe; TF_CONFIG of the environment makes this process one of a gang.
+
+    Raises `TrainingFailed` for what the recipe does not know.
+    """
+    recipe: Path = given.recipe.resolve()
+    program.check(recipe)
+    for text in given.set:
+        if "=" not in text:
+            raise TrainingFailed(f"--set {text}: write it as NAME=VALUE.")
+    declared = program.declared_params(recipe)
+    params = from_text(declared, dict(text.split("=", 1) for text in given.set))
+    effective_params(declared, params)
+    strategy = Strategy(given.strategy)
+    tf_config, role, index = task_of(os.environ.get("TF_CONFIG", "{}"))
+    gang = members(tf_config)
+    if strategy in (Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER) and not gang:
+        raise TrainingFailed(f"{strategy} needs a TF_CONFIG in the environment of each process.")
+    rate = given.learning_rate
+    if rate is not None and given.lr_scaling == "linear":
+        rate *= given.devices * max(1, sum(member.role == "worker" for member in gang))
+    return Run(
+        entry=recipe,
+        code=recipe.parent,
+        strategy=strategy,
+        role=role,
+        index=index,
+        gang=gang,
+        params=params,
+        global_batch_size=given.batch,
+        epochs=given.epochs,
+        learning_rate=rate,
+        lr_scaling=given.lr_scaling if rate is None else "none",
+        warmup_epochs=given.warmup_epochs,
+        seed=given.seed,
+        devices=given.devices,
+        device_kind=DeviceKind.GPU if given.gpu else DeviceKind.CPU,
+        artifacts=given.out,
+        rendezvous_timeout_s=given.rendezvous_timeout,
+    )

@@ -1,0 +1,130 @@
+"""From a recipe's finite, unbatched dataset to the endless, sharded, batched input of a strategy.
+
+Every worker derives the same global order from (seed, epoch), so the union of the workers' j-th batches is the j-th
+batch that a single process would see, whatever the number of workers. The input is endless on purpose: on a finite
+one MultiWorkerMirrored adds an all-reduce to every step ("has anybody data?").
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.program import Program
+
+SHUFFLE_ROWS_MAX = 10_000
+SHUFFLE_BYTES = 128 * 1024 * 1024
+# Not 0: TensorFlow compares a graph seed of 0 with the tensor that `seed + epoch` is, and fails.
+_ORDER_SEED = 1
+
+# (shards, shard) → the rows of that shard, and whether the recipe itself has sharded them.
+RowsOfShard = Callable[[int, int], tuple[tf.data.Dataset, bool]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The arithmetic of one run: `rows` in the training set, `batch` of them make one optimizer step."""
+
+    rows: int
+    batch: int
+    steps_per_epoch: int
+    epochs: int
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.steps_per_epoch * self.epochs
+
+
+def size_of(*, rows: int, global_batch: int, replicas: int, epochs: int) -> Size:
+    """Steps of an epoch; raises `TrainingFailed` when a step cannot be filled or divided."""
+    if global_batch % replicas:
+        raise TrainingFailed(f"The global batch of {global_batch} does not divide by the {replicas} replicas.")
+    if rows < global_batch:
+        raise TrainingFailed(f"The training set has {rows} rows, fewer than the global batch of {global_batch}.")
+    return Size(rows=rows, batch=global_batch, steps_per_epoch=rows // global_batch, epochs=epochs)
+
+
+def count_rows(dataset: tf.data.Dataset) -> int:
+    """The number of rows; a dataset that does not know is read through once. Endless ones are refused."""
+    rows = int(dataset.cardinality().numpy())
+    if rows == tf.data.INFINITE_CARDINALITY:
+        raise TrainingFailed(
+            "The training set never ends: build_dataset() has to return each row once, without repeat()."
+        )
+    if rows == tf.data.UNKNOWN_CARDINALITY:
+        rows = int(dataset.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1).numpy())
+    return rows
+
+
+def rows_of(program: Program, split: str) -> RowsOfShard:
+    """How to get the rows of one shard: from the recipe where it can, else every n-th of all."""
+
+    def rows(shards: int, shard: int) -> tuple[tf.data.Dataset, bool]:
+        if program.takes_shard and shards > 1:
+            return checked(program.dataset(split, (shards, shard)), split), True
+        return checked(program.dataset(split, (1, 0)), split), False
+
+    return rows
+
+
+def checked(dataset: Any, split: str) -> tf.data.Dataset:
+    """`dataset` if it is one; raises `TrainingFailed`."""
+    if not isinstance(dataset, tf.data.Dataset):
+        raise TrainingFailed(
+            f'build_dataset(params, "{split}") returned {type(dataset).__name__}, not a tf.data.Dataset.'
+        )
+    return dataset
+
+
+def training_input(
+    strategy: tf.distribute.Strategy, rows: RowsOfShard, size: Size, *, seed: int, start_step: int = 0
+) -> Any:
+    """The endless distributed dataset, positioned on `start_step`."""
+
+    def per_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        shards, shard = context.num_input_pipelines, context.input_pipeline_id
+        replicas = context.num_replicas_in_sync // shards
+        batch = size.batch // (shards * replicas)
+        dataset, sharded = rows(shards, shard)
+        first, skip = divmod(start_step, size.steps_per_epoch)
+
+        def one_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+            tf.random.set_seed(_ORDER_SEED)  # of this graph alone: the order depends on (seed, epoch) and nothing else
+            order = dataset.shuffle(
+                shuffle_rows(dataset.element_spec, size.rows), seed=seed + epoch, reshuffle_each_iteration=False
+            )
+            mine = order if sharded else order.shard(shards, shard)
+            done = tf.where(epoch == first, tf.constant(skip * replicas, tf.int64), 0)
+            # Exactly steps_per_epoch steps for everybody: nobody runs dry and leaves the others in a collective.
+            return mine.batch(batch, drop_remainder=True).repeat().take(size.steps_per_epoch * replicas).skip(done)
+
+        endless = tf.data.Dataset.range(first, tf.int64.max).flat_map(one_epoch).prefetch(tf.data.AUTOTUNE)
+        return endless.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+
+    return strategy.distribute_datasets_from_function(per_worker)
+
+
+def validation_input(
+    strategy: tf.distribute.Strategy, rows: RowsOfShard, *, workers: int, worker: int, batch: int
+) -> Any:
+    """Every row once over all workers. One local replica reads a plain dataset, several a distributed one."""
+    dataset, sharded = rows(workers, worker)
+    mine = dataset if sharded else dataset.shard(workers, worker)
+    replicas = strategy.num_replicas_in_sync // workers
+    local = mine.batch(max(1, batch // (workers * replicas))).prefetch(tf.data.AUTOTUNE)
+    if replicas == 1:
+        return local
+    return strategy.distribute_datasets_from_function(lambda _: local)
+
+
+def shuffle_rows(element_spec: Any, rows: int) -> int:
+    """How many rows a shuffle may hold in memory: all of a small set, a window of a large one."""
+    row_bytes = sum(
+        spec.dtype.size * (spec.shape.num_elements() or 1)
+        for spec in tf.nest.flatten(element_spec)
+        if isinstance(spec, tf.TensorSpec)
+    )
+    return max(1, min(rows, SHUFFLE_ROWS_MAX, SHUFFLE_BYTES // max(1, row_bytes)))

@@ -1,0 +1,204 @@
+"""What the training says, on its way out: points and records go into a queue, a timed thread writes them.
+
+The training thread pays one deque append per point and never waits for a disk or a socket. Every `FLUSH_S` the thread
+groups what has come, writes it with one write to the sink (the spool, or a terminal off-cluster) and rings the agent
+once. Recipes may call `log` from their Keras callbacks.
+"""
+
+import contextlib
+import socket
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from time import monotonic, time
+from typing import Protocol, TextIO
+
+from worker_agent.protocol import codec
+from worker_agent.protocol.records import Phase, Points, Progress, Record
+from worker_agent.spool import Writer
+
+FLUSH_S = 0.05
+SYNC_S = 0.2
+CLOSE_WAIT_S = 0.5
+RECORD_NUMBERS_MAX = 20_000
+PRINT_EVERY_S = 2.0
+
+_QUIET_PHASES = {"training", "validating", "done"}
+
+_LoggedPoint = tuple[int, float, dict[str, float]]
+
+
+class Sink(Protocol):
+    """Where grouped records go: all of one flush at once, from one thread at a time."""
+
+    @property
+    def pending(self) -> bool:
+        """True while records that were taken are not written yet (full disk): `write` shall be called again."""
+
+    def write(self, records: list[Record]) -> None:
+        """Take the records for good."""
+
+
+class Emitter:
+    """One per training process. `log` and `record` may be called from any thread."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._queue: deque[_LoggedPoint | Record] = deque()
+        self._append = self._queue.append
+        self._writing = threading.Lock()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._flush_in_time, name="emit", daemon=True)
+        self._thread.start()
+
+    def log(self, step: int, /, **scalars: float) -> None:
+        """One point of each scalar at `step`, now."""
+        self._append((step, time(), scalars))
+
+    def record(self, record: Record) -> None:
+        """Anything else a replica says, in order with the points."""
+        self._append(record)
+
+    def phase(self, name: str, detail: str = "") -> None:
+        """A milestone of the process."""
+        self._append(Phase(at=time(), name=name, detail=detail))
+
+    def flush(self, wait_s: float = -1) -> None:
+        """Write what has come so far. With `wait_s`, give up when another flush does not end in that time."""
+        if not self._writing.acquire(timeout=wait_s):
+            return
+        try:
+            records = list(grouped(self._drain()))
+            if records or self._sink.pending:
+                self._sink.write(records)
+        finally:
+            self._writing.release()
+
+    def close(self) -> None:
+        """Write everything, once and for all. Safe to call from a thread that may not wait for ever."""
+        self._closed.set()
+        self.flush(CLOSE_WAIT_S)
+
+    def _drain(self) -> list[_LoggedPoint | Record]:
+        return [self._queue.popleft() for _ in range(len(self._queue))]
+
+    def _flush_in_time(self) -> None:
+        while not self._closed.wait(FLUSH_S):
+            self.flush()
+
+
+class SpoolSink:
+    """The product's sink: the replica's spool on disk, and a ring at the agent's door."""
+
+    def __init__(self, folder: Path, notify: str) -> None:
+        self._writer = Writer(folder)
+        self._notify = notify
+        self._synced_at = monotonic()
+        self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._bell.settimeout(0)
+
+    @property
+    def pending(self) -> bool:
+        """True while the disk refuses what the writer holds."""
+        return self._writer.pending_bytes > 0
+
+    def write(self, records: list[Record]) -> None:
+        """Append all, one write, one datagram; to the platter every `SYNC_S`."""
+        for record in records:
+            self._writer.append(codec.encode(record))
+        try:
+            self._writer.flush()
+        except OSError:  # a full disk: training goes on, the writer keeps everything for the next try
+            return
+        self._ring()
+        if monotonic() - self._synced_at >= SYNC_S:
+            self._writer.sync()
+            self._synced_at = monotonic()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):  # no agent at the moment: it reads the spool when it is back
+            self._bell.sendto(b"", self._notify)
+
+
+class PrintSink:
+    """The laptop's sink: milestones and, every two seconds, how far the training is."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._printed_at = 0.0
+        self._loss = ""
+
+    @property
+    def pending(self) -> bool:
+        """Never: a terminal takes everything."""
+        return False
+
+    def write(self, records: list[Record]) -> None:
+        """Print what a person at a terminal wants to know of them."""
+        for record in records:
+            match record:
+                case Points() if "loss" in record.names:
+                    self._loss = f"loss {record.values[record.names.index('loss')][-1]:.4f}"
+                case Progress() if record.at - self._printed_at >= PRINT_EVERY_S:
+                    self._printed_at = record.at
+                    self._say(
+                        f"epoch {record.epoch}/{record.epochs}  step {record.step}/{record.total_steps}  {self._loss}"
+                    )
+                case Phase() if record.name not in _QUIET_PHASES:
+                    self._say(f"{record.name} {record.detail}".rstrip())
+        self._out.flush()
+
+    def _say(self, text: str) -> None:
+        self._out.write(text + "\n")
+
+
+def grouped(items: Iterable[_LoggedPoint | Record]) -> Iterable[Record]:
+    """Neighbouring points of the same scalars as one `Points`; everything else as it is, in order."""
+    run: list[_LoggedPoint] = []
+    for item in items:
+        if isinstance(item, tuple):
+            if run and (run[-1][2].keys() != item[2].keys() or len(run) * (len(item[2]) + 2) > RECORD_NUMBERS_MAX):
+                yield _points(run)
+                run = []
+            run.append(item)
+            continue
+        if run:
+            yield _points(run)
+            run = []
+        yield item
+    if run:
+        yield _points(run)
+
+
+def _points(run: list[_LoggedPoint]) -> Points:
+    names = list(run[0][2])
+    return Points(
+        names=names,
+        steps=[step for step, _, _ in run],
+        times=[at for _, at, _ in run],
+        values=[[float(scalars[name]) for _, _, scalars in run] for name in names],
+    )
+
+
+_current: Emitter | None = None
+
+
+def install(emitter: Emitter) -> Emitter:
+    """Make `emitter` the one that `log` speaks to."""
+    global _current
+    _current = emitter
+    return emitter
+
+
+def log(step: int, /, **scalars: float) -> None:
+    """For recipes: one point of each scalar at `step`. Outside a training run it does nothing."""
+    if _current is not None:
+        _current._append((step, time(), scalars))
+
+
+def say(text: str) -> None:
+    """One line of the process's log."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,58 @@
+"""From an exception to what a person reads: one sentence with the user's own line, and a traceback for the log."""
+
+import re
+import traceback
+from pathlib import Path
+from time import time
+
+from worker_agent.protocol.records import Failure
+from worker_agent.protocol.states import Cause
+from worker_agent.trainer.outcome import TrainingFailed
+
+TRACEBACK_CHARS = 100_000
+SENTENCE_CHARS = 500
+
+# What TensorFlow raises in a healthy process when another one of its gang ended.
+_PEER_ERRORS = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
+_PEER_WORDS = ("Connection reset by peer", "Socket closed", "failed to connect to all addresses")
+_AUTOGRAPH_WORDS = "in user code:"
+_ERROR_LINE = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b.*:")
+_FRAME_LINE = re.compile(r'File "(.+)", line (\d+), in (\S+)')
+_PORT_WORDS = "Could not start gRPC server"
+
+
+def failure_of(error: BaseException, *, code: Path, gang_size: int) -> Failure:
+    """The record for `error`, raised by a program that lives in the folder `code`."""
+    text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS:]
+    if isinstance(error, TrainingFailed):
+        # Its sentence says all; a traceback would point at the trainer's own lines.
+        return Failure(at=time(), cause=error.cause, message=error.message)
+    if _PORT_WORDS in str(error):
+        message = "TensorFlow could not listen on its port: somebody took it."
+        return Failure(at=time(), cause=Cause.PORT_TAKEN, message=message, traceback=text)
+    sentence = _sentence(error, code)
+    if gang_size > 1 and is_peer_loss(error):
+        sentence = f"A peer went away: {sentence}"
+    return Failure(at=time(), cause=Cause.EXCEPTION, message=sentence, traceback=text)
+
+
+def is_peer_loss(error: BaseException) -> bool:
+    """True for what is a consequence of another process ending, not a fault of this one."""
+    return type(error).__name__ in _PEER_ERRORS or any(words in str(error) for words in _PEER_WORDS)
+
+
+def _sentence(error: BaseException, code: Path) -> str:
+    """`ValueError: bad shape (in recipe.py, line 12, build_model)`: the deepest line that is the user's."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    frames = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
+    if lines and lines[0] == _AUTOGRAPH_WORDS:  # TensorFlow tells the user's frames in the text, not in the traceback
+        what = next((line for line in reversed(lines) if _ERROR_LINE.match(line)), what)
+        frames += [(found[1], int(found[2]), found[3]) for line in lines if (found := _FRAME_LINE.match(line))]
+    if len(what) > SENTENCE_CHARS:
+        what = what[:SENTENCE_CHARS] + "…"
+    for filename, line, name in reversed(frames):
+        path = Path(filename)
+        if path.is_relative_to(code):
+            return f"{what} (in {path.relative_to(code)}, line {line}, {name})"
+    return what

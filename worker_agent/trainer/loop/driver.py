@@ -1,0 +1,102 @@
+"""The course of a synchronous training: epochs, executions, validation, and the recipe's Keras callbacks.
+
+Called by `strategies.synchronous`, in every process of the gang alike: what decides (losses, metrics, the steps of an
+execution) is global, so all processes decide the same.
+"""
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import keras
+
+from worker_agent.trainer.data import Size
+from worker_agent.trainer.emit import Emitter
+from worker_agent.trainer.loop.evaluate import Evaluation, metrics_now
+from worker_agent.trainer.loop.pace import Pace
+from worker_agent.trainer.loop.rate import Rate
+from worker_agent.trainer.loop.step import Steps
+from worker_agent.trainer.loop.voice import Voice
+from worker_agent.trainer.stopping import StopSignal
+
+
+class Driver:
+    """`validation` None where the recipe has no validation rows."""
+
+    def __init__(
+        self,
+        *,
+        model: Any,
+        steps: Steps,
+        rate: Rate,
+        size: Size,
+        validation: Evaluation | None,
+        average_state: Callable[[], None],
+        callbacks: list[Any],
+        emitter: Emitter,
+        voice: Voice,
+        stop: StopSignal,
+    ) -> None:
+        self._model = model
+        self._steps = steps
+        self._rate = rate
+        self._size = size
+        self._validation = validation
+        self._average_state = average_state
+        self._emitter = emitter
+        self._voice = voice
+        self._stop = stop
+        self._pace = Pace()
+        self._done = 0
+        self._per_step = bool(callbacks)
+        self._callbacks = keras.callbacks.CallbackList(
+            callbacks, add_history=True, model=model, epochs=size.epochs, steps=size.steps_per_epoch, verbose=0
+        )
+
+    def train(self) -> int:
+        """The whole training, or until a callback stops it; the number of optimizer steps taken."""
+        self._model.stop_training = False
+        self._callbacks.on_train_begin()
+        for epoch in range(self._size.epochs):
+            self._epoch(epoch)
+            if self._model.stop_training:
+                break
+        self._callbacks.on_train_end()
+        return self._done
+
+    def _epoch(self, epoch: int) -> None:
+        began = perf_counter()
+        self._model.reset_metrics()
+        self._callbacks.on_epoch_begin(epoch)
+        end = self._done + self._size.steps_per_epoch
+        while self._done < end and not self._model.stop_training:
+            self._stop.check()
+            self._execution(min(self._pace.steps, end - self._done), epoch)
+        logs = metrics_now(self._model)
+        self._average_state()
+        if self._validation is not None:
+            self._emitter.phase("validating")
+            logs |= {f"val_{name}": value for name, value in self._validation.run().items()}
+            self._emitter.phase("training")
+        seconds = perf_counter() - began
+        self._voice.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._rate.now, seconds=seconds)
+        self._callbacks.on_epoch_end(epoch, logs)
+
+    def _execution(self, count: int, epoch: int) -> None:
+        in_epoch = self._done - epoch * self._size.steps_per_epoch
+        if self._per_step:
+            for i in range(count):
+                self._callbacks.on_train_batch_begin(in_epoch + i)
+        began = perf_counter()
+        losses, mean_wish = self._steps.run(count, self._pace.wish())
+        seconds = perf_counter() - began
+        first = self._done == 0
+        self._done += count
+        self._pace.measured(steps=count, seconds=seconds, traced=first)
+        self._pace.agree(mean_wish)
+        if first:
+            self._emitter.phase("training")
+        self._voice.execution(first_step=self._done - count + 1, losses=losses.tolist(), seconds=seconds)
+        if self._per_step:
+            for i, loss in enumerate(losses.tolist()):
+                self._callbacks.on_train_batch_end(in_epoch + i, {"loss": loss})

@@ -1,0 +1,31 @@
+"""How many steps one execution takes. Pure: the first is one step long, so that it is seen at once; then executions
+grow until they last about `TARGET_S`, where the cost of starting one no longer matters and a chart still moves."""
+
+TARGET_S = 0.15
+GROWTH = 8
+STEPS_MAX = 1000
+
+
+class Pace:
+    """Each worker wishes from its own clock; the gang takes the mean of the wishes, so all take the same."""
+
+    def __init__(self) -> None:
+        self.steps = 1
+        self._step_s: float | None = None
+
+    def wish(self) -> int:
+        """The steps this worker would like the execution after the next to take."""
+        if self._step_s is None:
+            return 1
+        return max(1, min(round(TARGET_S / max(self._step_s, 1e-6)), self.steps * GROWTH, STEPS_MAX))
+
+    def measured(self, *, steps: int, seconds: float, traced: bool) -> None:
+        """An execution of `steps` took `seconds`. One that was `traced` says nothing about the next."""
+        if traced:
+            return
+        step_s = seconds / steps
+        self._step_s = step_s if self._step_s is None else 0.5 * (self._step_s + step_s)
+
+    def agree(self, mean_wish: float) -> None:
+        """Take what the gang agreed on."""
+        self.steps = max(1, int(mean_wish))

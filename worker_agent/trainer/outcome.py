@@ -1,0 +1,44 @@
+"""How a training process ends: its exit statuses, and the exception with which the trainer's rooms end a run."""
+
+from enum import IntEnum
+
+from worker_agent.protocol.states import Cause
+
+
+class ExitCode(IntEnum):
+    """The statuses the trainer leaves with. STOPPED is what a shell says of a process ended by SIGTERM (128 + 15)."""
+
+    COMPLETED = 0
+    EXCEPTION = 1
+    USAGE = 2
+    LOSS_NOT_FINITE = 70
+    RENDEZVOUS_TIMEOUT = 71
+    PORT_TAKEN = 72
+    STOPPED = 143
+
+
+_CODES = {
+    Cause.COMPLETED: ExitCode.COMPLETED,
+    Cause.LOSS_NOT_FINITE: ExitCode.LOSS_NOT_FINITE,
+    Cause.RENDEZVOUS_TIMEOUT: ExitCode.RENDEZVOUS_TIMEOUT,
+    Cause.PORT_TAKEN: ExitCode.PORT_TAKEN,
+    Cause.STOPPED: ExitCode.STOPPED,
+}
+
+
+class TrainingFailed(Exception):
+    """The run cannot go on. `message` is one sentence that stands by itself on the job's page."""
+
+    def __init__(self, message: str, cause: Cause = Cause.EXCEPTION) -> None:
+        super().__init__(message)
+        self.message = message
+        self.cause = cause
+
+
+class Stopped(Exception):
+    """The run was asked to end and does so between two executions."""
+
+
+def code_of(cause: Cause) -> ExitCode:
+    """The exit status for `cause`."""
+    return _CODES.get(cause, ExitCode.EXCEPTION)

@@ -1,0 +1,65 @@
+"""The life of one training process: from the recipe's text to an exit status. Shared by plan and laptop mode."""
+
+import os
+import sys
+import traceback
+
+from worker_agent.protocol.states import Strategy
+from worker_agent.trainer import keras_alias, program, rendezvous
+from worker_agent.trainer.emit import Emitter, Sink, install
+from worker_agent.trainer.failure import failure_of
+from worker_agent.trainer.outcome import ExitCode, Stopped, code_of
+from worker_agent.trainer.run import Run
+from worker_agent.trainer.stopping import StopSignal
+from worker_agent.trainer.strategies.interface import LEGACY_KERAS, Task, room_of
+
+
+def conduct(run: Run, sink: Sink) -> ExitCode:
+    """Run it to its end, say how it ended, and return the status to leave with. Call it in the main thread."""
+    emitter = install(Emitter(sink))
+    stop = StopSignal(leave=emitter.close)
+    try:
+        _train(run, emitter, stop)
+        emitter.phase("done")
+        code = ExitCode.COMPLETED
+    except Stopped:
+        code = ExitCode.STOPPED
+    except Exception as error:
+        code = _explained(error, run, emitter, stop)
+    stop.finished()
+    emitter.close()
+    return code
+
+
+def leave(code: int) -> None:
+    """End now. TensorFlow's threads and a gang's services do not survive a slow interpreter shutdown in good order."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _train(run: Run, emitter: Emitter, stop: StopSignal) -> None:
+    program.check(run.entry)
+    meeting = None
+    if run.strategy is Strategy.MULTI_WORKER_MIRRORED and run.chief:
+        meeting = rendezvous.Meeting(run)
+    elif run.gang:
+        rendezvous.check_port(run.me)
+    emitter.phase("importing")
+    if run.strategy in LEGACY_KERAS:
+        keras_alias.install()
+    from worker_agent.trainer import runtime
+
+    devices = runtime.configure(run)
+    room_of(run.strategy)(Task(run=run, devices=devices, emitter=emitter, stop=stop, meeting=meeting))
+
+
+def _explained(error: Exception, run: Run, emitter: Emitter, stop: StopSignal) -> ExitCode:
+    if stop.asked:  # peers that stop at the same moment make each other's collectives fail
+        return ExitCode.STOPPED
+    failure = failure_of(error, code=run.code, gang_size=len(run.gang))
+    emitter.record(failure)
+    if failure.traceback:
+        traceback.print_exception(error)
+    sys.stderr.write(f"{failure.message}\n")
+    return code_of(failure.cause)

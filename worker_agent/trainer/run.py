@@ -1,0 +1,132 @@
+"""One training run as the trainer sees it, the same whether an agent or a person at a terminal started it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from worker_agent.protocol.job_spec import ParamValue
+from worker_agent.protocol.plan import Plan
+from worker_agent.protocol.states import DeviceKind, Role, Strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A process of the gang: its TensorFlow name and the address its server listens on."""
+
+    role: str
+    index: int
+    host: str
+    port: int
+
+    @property
+    def name(self) -> str:
+        """As people read it: `worker:1`."""
+        return f"{self.role}:{self.index}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """`rendezvous_key` is the same for all processes of one attempt and for nobody else.
+
+    `learning_rate` is the effective rate, or None for the recipe's own, which `lr_scaling` then applies to.
+    `artifacts` None means that nothing is kept. `threads` 0 leaves the choice to TensorFlow.
+    """
+
+    entry: Path
+    code: Path
+    strategy: Strategy
+    role: Role = Role.WORKER
+    index: int = 0
+    gang: tuple[Member, ...] = ()
+    params: Mapping[str, ParamValue] = field(default_factory=dict)
+    global_batch_size: int = 64
+    epochs: int = 5
+    learning_rate: float | None = None
+    lr_scaling: str = "none"
+    warmup_epochs: float = 0.0
+    seed: int = 0
+    devices: int = 1
+    device_kind: DeviceKind = DeviceKind.CPU
+    threads: int = 0
+    artifacts: Path | None = None
+    rendezvous_timeout_s: float = 120.0
+    rendezvous_key: str = ""
+
+    @property
+    def chief(self) -> bool:
+        """True for the one process that speaks for the job: its loss, its epoch lines, its model."""
+        return self.role is Role.CHIEF or (self.role is Role.WORKER and self.index == 0 and not self.has_chief)
+
+    @property
+    def has_chief(self) -> bool:
+        """True where a process of its own leads (parameter servers)."""
+        return any(member.role == Role.CHIEF for member in self.gang)
+
+    @property
+    def me(self) -> Member:
+        """This process among the gang."""
+        return next(m for m in self.gang if m.role == self.role and m.index == self.index)
+
+    @property
+    def others(self) -> list[Member]:
+        """Everybody of the gang but this process."""
+        return [m for m in self.gang if (m.role, m.index) != (self.role, self.index)]
+
+    @property
+    def workers(self) -> int:
+        """How many processes compute gradients."""
+        return max(1, sum(m.role == Role.WORKER for m in self.gang))
+
+
+def from_plan(plan: Plan, *, cores: int) -> Run:
+    """The run an agent asks for."""
+    launch, spec = plan.launch, plan.launch.spec
+    gang = members(launch.tf_config)
+    return Run(
+        entry=Path(plan.entry),
+        code=Path(plan.code),
+        strategy=spec.strategy,
+        role=launch.role,
+        index=launch.index,
+        gang=gang,
+        params=spec.params,
+        global_batch_size=spec.global_batch_size,
+        epochs=spec.epochs,
+        learning_rate=launch.learning_rate,
+        lr_scaling=spec.lr_scaling if launch.learning_rate is None else "none",
+        warmup_epochs=spec.warmup_epochs,
+        seed=spec.seed,
+        devices=len(launch.devices) or 1,
+        device_kind=launch.device_kind,
+        threads=threads_for(gang, host=launch.host, cores=cores),
+        artifacts=Path(plan.artifacts),
+        rendezvous_timeout_s=launch.rendezvous_timeout_s,
+        rendezvous_key=f"{launch.job_id}/{launch.attempt}",
+    )
+
+
+def members(tf_config: Mapping[str, object] | None) -> tuple[Member, ...]:
+    """The processes a TF_CONFIG names (the evaluator stands outside the cluster and is not among them)."""
+    cluster = (tf_config or {}).get("cluster", {})
+    if not isinstance(cluster, Mapping):
+        raise ValueError("TF_CONFIG holds no cluster")
+    found = []
+    for role, addresses in cluster.items():
+        for index, address in enumerate(addresses):
+            host, _, port = str(address).rpartition(":")
+            found.append(Member(role=str(role), index=index, host=host.strip("[]"), port=int(port)))
+    return tuple(found)
+
+
+def task_of(tf_config_json: str) -> tuple[dict[str, object], Role, int]:
+    """A TF_CONFIG from the environment: the whole, and who this process is."""
+    tf_config = json.loads(tf_config_json)
+    task = tf_config.get("task", {})
+    return tf_config, Role(task.get("type", "worker")), int(task.get("index", 0))
+
+
+def threads_for(gang: tuple[Member, ...], *, host: str, cores: int) -> int:
+    """A fair share of the cores: computing processes of one gang on one machine shall not fight each other."""
+    here = sum(member.host == host and member.role == Role.WORKER for member in gang)
+    return max(1, cores // max(1, here))

@@ -1,0 +1,52 @@
+"""SIGTERM, taken away from TensorFlow (whose preemption notifier swallows it) and answered within seconds.
+
+The signal is blocked in every thread, before any other thread exists, and one thread waits for it: no handler is
+involved, so nobody can replace it, and it works while the main thread sits in an import, a rendezvous or a collective
+whose peer is gone. The training ends between two executions; after `GRACE_S` the process leaves wherever it is.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+from worker_agent.trainer.outcome import ExitCode, Stopped
+
+GRACE_S = 1.0
+
+
+class StopSignal:
+    """Create it in the main thread, first of all. `leave` is called before the process goes: write what is left."""
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        self._leave = leave
+        self._asked = threading.Event()
+        self._over = threading.Event()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=self._wait, name="stop", daemon=True).start()
+
+    @property
+    def asked(self) -> bool:
+        """True since SIGTERM came."""
+        return self._asked.is_set()
+
+    def check(self) -> None:
+        """Raise `Stopped` when SIGTERM has come; called between executions."""
+        if self._asked.is_set():
+            raise Stopped
+
+    def wait(self) -> None:
+        """Sleep until SIGTERM comes, then raise `Stopped`. For processes that only serve."""
+        self._asked.wait()
+        raise Stopped
+
+    def finished(self) -> None:
+        """The main thread is on its way out by itself: do not cut it short."""
+        self._over.set()
+
+    def _wait(self) -> None:
+        signal.sigwait({signal.SIGTERM})
+        self._asked.set()
+        if not self._over.wait(GRACE_S):
+            self._leave()
+            os._exit(ExitCode.STOPPED)

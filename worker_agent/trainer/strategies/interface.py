@@ -1,0 +1,50 @@
+"""What every strategy room offers, and which room a strategy lives in.
+
+A room is a module with `train(task)`: it does everything from meeting the gang to the last step, in this process's
+role. Rooms are imported when they are needed: the synchronous ones speak Keras 3, parameter servers tf_keras, and one
+process holds one of the two.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from time import monotonic
+from typing import cast
+
+from worker_agent.protocol.states import Strategy
+from worker_agent.trainer.emit import Emitter
+from worker_agent.trainer.rendezvous import Meeting
+from worker_agent.trainer.run import Run
+from worker_agent.trainer.stopping import StopSignal
+
+_ROOMS = {
+    Strategy.ONE_DEVICE: "one_device",
+    Strategy.MIRRORED: "mirrored",
+    Strategy.MULTI_WORKER_MIRRORED: "multi_worker_mirrored",
+    Strategy.PARAMETER_SERVER: "parameter_server",
+}
+LEGACY_KERAS = frozenset({Strategy.PARAMETER_SERVER})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What a room gets: the run, the devices of this replica by TensorFlow's names, and the way to speak and to stop.
+
+    `meeting` is the open door of a gang's worker 0, None in every other process.
+    """
+
+    run: Run
+    devices: list[str]
+    emitter: Emitter
+    stop: StopSignal
+    meeting: Meeting | None
+
+    def deadline(self) -> float:
+        """When a rendezvous that begins now has failed (monotonic seconds)."""
+        return monotonic() + self.run.rendezvous_timeout_s
+
+
+def room_of(strategy: Strategy) -> Callable[[Task], None]:
+    """The `train` of the strategy's room."""
+    module = import_module(f"worker_agent.trainer.strategies.{_ROOMS[strategy]}")
+    return cast(Callable[[Task], None], module.train)

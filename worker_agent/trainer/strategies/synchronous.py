@@ -1,0 +1,84 @@
+"""What the synchronous strategies share: from a strategy object to the trained model, with Keras 3."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from worker_agent.trainer import data, export, program, runtime
+from worker_agent.trainer.loop.driver import Driver
+from worker_agent.trainer.loop.evaluate import Evaluation, state_averager
+from worker_agent.trainer.loop.prepare import check_model, create_variables, decorrelate_seeds, take_over
+from worker_agent.trainer.loop.rate import Rate
+from worker_agent.trainer.loop.step import Steps
+from worker_agent.trainer.loop.voice import Voice
+from worker_agent.trainer.strategies.interface import Task
+
+
+def train(task: Task, strategy: tf.distribute.Strategy) -> None:
+    """Build, train, validate and export under `strategy`; the process leads if its run is the chief's."""
+    run = task.run
+    replicas = strategy.num_replicas_in_sync
+    task.emitter.phase("building")
+    runtime.seed_everything(run.seed)
+    recipe = program.load(run.entry, run.code, run.params)
+    all_rows = data.checked(recipe.dataset("train", (1, 0)), "train")
+    size = data.size_of(
+        rows=data.count_rows(all_rows), global_batch=run.global_batch_size, replicas=replicas, epochs=run.epochs
+    )
+    train_data = data.training_input(strategy, data.rows_of(recipe, "train"), size, seed=run.seed)
+    with strategy.scope():
+        model = check_model(recipe.model())
+    create_variables(model, train_data, strategy)
+    decorrelate_seeds(model, strategy)
+    taken = take_over(model.optimizer)
+    with strategy.scope():
+        rate = Rate(
+            model.optimizer,
+            given=run.learning_rate,
+            factor=replicas if run.lr_scaling == "linear" else 1,
+            warmup_steps=round(run.warmup_epochs * size.steps_per_epoch),
+        )
+    voice = Voice(task.emitter, size, leads=run.chief, workers=run.workers)
+    driver = Driver(
+        model=model,
+        steps=Steps(
+            strategy=strategy, model=model, taken=taken, rate=rate, train_data=train_data, global_batch=size.batch
+        ),
+        rate=rate,
+        size=size,
+        validation=_validation(task, strategy, model, recipe),
+        average_state=state_averager(model, strategy),
+        callbacks=recipe.callbacks(),
+        emitter=task.emitter,
+        voice=voice,
+        stop=task.stop,
+    )
+    steps = driver.train()
+    if run.chief:
+        task.emitter.phase("saving")
+        export.write(run, recipe, model, metrics=voice.last_metrics, steps=steps)
+    _leave_together(strategy, run.workers)
+
+
+def _validation(task: Task, strategy: tf.distribute.Strategy, model: Any, recipe: program.Program) -> Evaluation | None:
+    if recipe.dataset("validation", (1, 0)) is None:
+        return None
+    rows = data.rows_of(recipe, "validation")
+    return Evaluation(
+        strategy,
+        model,
+        lambda: data.validation_input(
+            strategy, rows, workers=task.run.workers, worker=task.run.index, batch=task.run.global_batch_size
+        ),
+        task.stop,
+    )
+
+
+def _leave_together(strategy: tf.distribute.Strategy, workers: int) -> None:
+    """Nobody of a gang ends while the chief still saves: its coordination service would take that for a death."""
+    if workers == 1:
+        return
+    try:
+        strategy.reduce(tf.distribute.ReduceOp.SUM, tf.constant(1.0), axis=None)
+    except tf.errors.OpError:  # the others were faster out of the door; everything of ours is done
+        return
