@@ -90,7 +90,8 @@ class Replica(models.Model):
     """One TensorFlow process (role + index) of an attempt, and what it holds on its node while `held`.
 
     `port` is unique per address while held, also across nodes that share an address. `phase` is the latest milestone
-    of the process. `stop_sent_at` marks that the control plane asked it to end.
+    of the process. `stop_sent_at` marks that the control plane asked it to end. `absent_since` is when its node's agent
+    was first seen not to list it.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="replicas")
@@ -118,6 +119,7 @@ class Replica(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     stop_sent_at = models.DateTimeField(null=True, blank=True)
+    absent_since = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         ordering = ["attempt", "role", "index"]

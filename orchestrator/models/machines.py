@@ -55,6 +55,7 @@ class Node(models.Model):
     """A machine with an agent. `state` moves only through `services/transitions.py`; `key` signs both directions.
 
     `inventory` is `protocol.reports.Inventory` as plain JSON, `sample` the latest `protocol.reports.Sample`.
+    `holding` is what its agent said last that it holds (`protocol.reports.RunningReplica` as plain JSON).
     `state_before_lost` is where a node returns to when it speaks again.
     """
 
@@ -70,6 +71,7 @@ class Node(models.Model):
     key = models.BinaryField(max_length=32, editable=False)
     inventory = models.JSONField(default=dict, blank=True)
     sample = models.JSONField(default=dict, blank=True)
+    holding = models.JSONField(default=list, blank=True)
     last_seen_at = models.DateTimeField(null=True, blank=True)
     joined_at = models.DateTimeField(auto_now_add=True)
 

@@ -1,0 +1,173 @@
+"""What a gang's states mean for its attempt: go on waiting, end the rest, finish, or launch once more. Pure.
+
+`services/gang.py` asks `decide` after every change and from the sweep, and carries the answer out.
+
+One process that dies takes the others with it: they lose their connection to it and raise. So the cause of an attempt
+is looked for among all failures: what a process did by itself comes before what only says that a peer went away, and
+of equals the first. While only such a consequence has been seen, the verdict waits `CONSEQUENCE_WAIT` for the cause.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
+from orchestrator.domain.reasons import ReplicaFacts, reason_of
+from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Role, Strategy
+
+MAX_LAUNCHES = 3
+RETRIED = frozenset({Cause.PORT_TAKEN, Cause.AGENT_SHUTDOWN})
+CONSEQUENCE_WAIT = timedelta(seconds=2)
+# The model is saved when worker 0 has completed; the others have nothing left to do but to leave.
+LINGER = timedelta(seconds=30)
+# Decided outside the gang: no failure of a replica changes these any more.
+DECIDED_OUTSIDE = frozenset({Cause.STOPPED, Cause.TIME_LIMIT, Cause.COMPLETED})
+PEER_WORDS = (
+    "peer",
+    "unavailable",
+    "socket closed",
+    "connection reset",
+    "connection refused",
+    "failed to connect",
+    "heartbeat",
+    "coordination service",
+    "cancelled",
+    "collective",
+)
+SIGABRT = 6
+
+
+@dataclass(frozen=True)
+class GangFacts:
+    """An attempt as it stands. `launch` counts launches of the job from 1; `cause` is the job's, when already set."""
+
+    strategy: Strategy
+    status: JobStatus
+    launch: int
+    cause: Cause | None
+    reason: str
+    replicas: tuple[ReplicaFacts, ...]
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to do now."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Every process is at work: the job is running."""
+
+
+@dataclass(frozen=True)
+class End:
+    """End the processes that are left, because of `cause`; then launch again if `restart`."""
+
+    cause: Cause
+    reason: str
+    restart: bool = False
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Nothing of the attempt is left: the job ends with this status."""
+
+    status: JobStatus
+    cause: Cause
+    reason: str
+
+
+@dataclass(frozen=True)
+class Relaunch:
+    """Nothing of the attempt is left: back into the queue for another launch."""
+
+    cause: Cause
+    reason: str
+
+
+Decision = Wait | Run | End | Finish | Relaunch
+
+
+def decide(gang: GangFacts, *, now: datetime) -> Decision:
+    """What the attempt needs now. Asking again after the answer was carried out leads to `Wait` in the end."""
+    live = [replica for replica in gang.replicas if replica.status not in TERMINAL_REPLICA]
+    if gang.status is JobStatus.RESTARTING:
+        return Wait() if live else Relaunch(gang.cause or Cause.STOPPED, gang.reason)
+    if gang.status is JobStatus.STOPPING:
+        return Wait() if live else _finish_stopping(gang)
+    if gang.status not in (JobStatus.LAUNCHING, JobStatus.RUNNING):
+        return Wait()
+    root = root_cause(gang.replicas)
+    if root is not None:
+        return _failed(gang, root, live, now)
+    if gang.status is JobStatus.LAUNCHING:
+        at_work = all(replica.status in (ReplicaStatus.RUNNING, ReplicaStatus.EXITED) for replica in gang.replicas)
+        return Run() if at_work else Wait()
+    if not live:
+        return Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "")
+    return End(Cause.COMPLETED, "") if _training_done(gang, now) else Wait()
+
+
+def root_cause(replicas: tuple[ReplicaFacts, ...]) -> ReplicaFacts | None:
+    """The replica whose ending explains the others', or None while none has failed."""
+    failed = [replica for replica in replicas if replica.cause not in (None, Cause.COMPLETED)]
+    return min(failed, key=_blame, default=None)
+
+
+def is_consequence(replica: ReplicaFacts) -> bool:
+    """True when the replica ended because another one of its gang had ended."""
+    if replica.cause is Cause.SIGNAL:
+        return replica.signal == SIGABRT
+    if replica.cause in (Cause.RENDEZVOUS_TIMEOUT, Cause.STOPPED):
+        return True
+    if replica.cause not in (Cause.EXCEPTION, Cause.EXIT_CODE):
+        return False
+    message = replica.message.lower()
+    return any(words in message for words in PEER_WORDS)
+
+
+def _failed(gang: GangFacts, root: ReplicaFacts, live: list[ReplicaFacts], now: datetime) -> Decision:
+    first = min(replica.ended_at for replica in gang.replicas if replica.ended_at and replica.cause)
+    if live and is_consequence(root) and now - first < CONSEQUENCE_WAIT:
+        return Wait()
+    cause = root.cause or Cause.EXIT_CODE
+    reason = reason_of(root)
+    if cause in RETRIED:
+        if gang.launch < MAX_LAUNCHES:
+            return End(cause, reason, restart=True)
+        reason = f"{reason} This was launch {gang.launch} of {MAX_LAUNCHES}."
+    if live or cause is Cause.STOPPED:
+        return End(cause, reason)
+    return Finish(final_status(cause), cause, reason)
+
+
+def _finish_stopping(gang: GangFacts) -> Finish:
+    if gang.cause is Cause.STOPPED and gang.replicas and _completed(gang):
+        return Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "It had finished before the stop reached it.")
+    if gang.cause in DECIDED_OUTSIDE and gang.cause is not None:
+        return Finish(final_status(gang.cause), gang.cause, gang.reason)
+    root = root_cause(gang.replicas)
+    if root is None or root.cause is None or root.cause is Cause.STOPPED or root.cause in RETRIED:
+        cause = gang.cause or Cause.STOPPED
+        return Finish(final_status(cause), cause, gang.reason)
+    return Finish(final_status(root.cause), root.cause, reason_of(root))
+
+
+def _completed(gang: GangFacts) -> bool:
+    """Whether the training itself came to its end, whatever happened to those who only served it."""
+    if gang.strategy is Strategy.PARAMETER_SERVER:
+        return any(replica.role is Role.CHIEF and replica.cause is Cause.COMPLETED for replica in gang.replicas)
+    return all(replica.cause is Cause.COMPLETED for replica in gang.replicas)
+
+
+def _training_done(gang: GangFacts, now: datetime) -> bool:
+    if gang.strategy is Strategy.PARAMETER_SERVER:
+        return _completed(gang)
+    return any(
+        replica.index == 0 and replica.cause is Cause.COMPLETED and replica.ended_at and now - replica.ended_at > LINGER
+        for replica in gang.replicas
+    )
+
+
+def _blame(replica: ReplicaFacts) -> tuple[bool, bool, float]:
+    ended = replica.ended_at.timestamp() if replica.ended_at else 0.0
+    return replica.cause is Cause.STOPPED, is_consequence(replica), ended

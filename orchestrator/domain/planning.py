@@ -1,0 +1,231 @@
+"""Gang placement: all processes of a job on nodes, devices and ports at once, or a sentence that says what is missing.
+
+Pure: `services/dispatch.py` loads the cluster as it stands and applies the answer under guard; the new-job preview
+shows the same answer without applying it. Rules:
+a worker is never split over nodes; workers are spread over as many nodes as there are, evenly; a strategy of one
+process takes the node it fills best, so that room for gangs stays; coordinators and parameter servers hold a port but
+no device; all workers of a gang compute on the same kind of device; a port is taken once per address.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from orchestrator.domain.tf_config import cluster_spec, tf_config
+from worker_agent.protocol.job_spec import JobSpec
+from worker_agent.protocol.states import DeviceKind, NodeState, Role, Strategy
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node as placement sees it: its device indexes by kind, and which of them a running job holds."""
+
+    node_id: str
+    name: str
+    address: str
+    state: NodeState
+    devices: tuple[tuple[int, DeviceKind], ...]
+    held: frozenset[int] = frozenset()
+
+    def free(self, kind: DeviceKind | None = None) -> list[int]:
+        """Indexes of devices that can be taken now (none unless the node is ready)."""
+        if self.state is not NodeState.READY:
+            return []
+        return [index for index, own in self.devices if index not in self.held and kind in (None, own)]
+
+    def count(self, kind: DeviceKind) -> int:
+        """How many devices of the kind the node has, held or not."""
+        return sum(own is kind for _index, own in self.devices)
+
+
+@dataclass(frozen=True)
+class ClusterView:
+    """The nodes of a cluster, its port range (both ends in it), and the (address, port) pairs that are taken."""
+
+    nodes: tuple[NodeView, ...]
+    port_first: int
+    port_last: int
+    ports_taken: frozenset[tuple[str, int]] = frozenset()
+
+
+@dataclass(frozen=True)
+class PlannedReplica:
+    """One process of the gang and everything that is decided for it."""
+
+    role: Role
+    index: int
+    node_id: str
+    node_name: str
+    host: str
+    port: int
+    devices: tuple[int, ...]
+    device_kind: DeviceKind
+    tf_config: dict[str, object] | None
+    wait_for: str = ""
+
+    @property
+    def label(self) -> str:
+        """`worker:0`."""
+        return f"{self.role.value}:{self.index}"
+
+
+@dataclass(frozen=True)
+class Placed:
+    """The whole gang has a place."""
+
+    replicas: tuple[PlannedReplica, ...]
+
+
+@dataclass(frozen=True)
+class NotNow:
+    """The gang fits the cluster, but not at this moment: what it waits for."""
+
+    waiting_for: str
+
+
+@dataclass(frozen=True)
+class Never:
+    """The cluster is too small whatever ends: the field to change and how."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True)
+class _Seat:
+    role: Role
+    index: int
+    node: NodeView
+    devices: tuple[int, ...]
+
+
+def place(spec: JobSpec, cluster: ClusterView, *, port_offset: int = 0) -> Placed | NotNow | Never:
+    """Place the whole gang of `spec`, or say why not.
+
+    `port_offset` turns the port range, so that jobs in quick succession and repeated launches use other ports.
+    """
+    never = _never(spec, cluster)
+    if never:
+        return never
+    for kind in (DeviceKind.GPU, DeviceKind.CPU):
+        workers = _seat_workers(spec, cluster.nodes, kind)
+        if workers is not None:
+            seats = workers + _seat_companions(spec, cluster.nodes, workers)
+            return _with_ports(spec, seats, kind, cluster, port_offset)
+    return NotNow(_shortage(spec, cluster.nodes))
+
+
+def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
+    if not cluster.nodes:
+        return Never("cluster", f"cluster {spec.cluster} has no nodes yet: join one first")
+    need = spec.devices_per_worker
+    largest = max(node.count(kind) for node in cluster.nodes for kind in DeviceKind)
+    if largest < need:
+        return Never(
+            "devices_per_worker",
+            f"a worker with {_count(need, 'device')} fits no node: the largest has {largest}. Use at most {largest}",
+        )
+    rooms = {kind: {node.name: node.count(kind) // need for node in cluster.nodes} for kind in DeviceKind}
+    room = max(rooms.values(), key=lambda by_node: sum(by_node.values()))
+    most = sum(room.values())
+    if most < spec.workers:
+        held = ", ".join(f"{name} {number}" for name, number in room.items())
+        return Never(
+            "workers",
+            f"more workers than nodes can hold: {spec.workers} with {_count(need, 'device')} each asked for, "
+            f"{most} fit ({held}). Use at most {most}",
+        )
+    return None
+
+
+def _seat_workers(spec: JobSpec, nodes: tuple[NodeView, ...], kind: DeviceKind) -> list[_Seat] | None:
+    need = spec.devices_per_worker
+    free = {node.node_id: node.free(kind) for node in nodes}
+    seated: Counter[str] = Counter()
+    seats = []
+    for index in range(spec.workers):
+        able = [node for node in nodes if len(free[node.node_id]) >= need]
+        if not able:
+            return None
+        if spec.workers == 1:
+            best = min(able, key=lambda node: (len(free[node.node_id]), node.name))
+        else:
+            best = min(able, key=lambda node: (seated[node.node_id], -len(free[node.node_id]), node.name))
+        taken, free[best.node_id] = free[best.node_id][:need], free[best.node_id][need:]
+        seated[best.node_id] += 1
+        seats.append(_Seat(Role.WORKER, index, best, tuple(taken)))
+    return seats
+
+
+def _seat_companions(spec: JobSpec, nodes: tuple[NodeView, ...], workers: list[_Seat]) -> list[_Seat]:
+    """The coordinator and the parameter servers: spread over the ready nodes, away from workers where there is room."""
+    if spec.strategy is not Strategy.PARAMETER_SERVER:
+        return []
+    ready = [node for node in nodes if node.state is NodeState.READY]
+    load = Counter(seat.node.node_id for seat in workers)
+    companions: Counter[str] = Counter()
+    seats = []
+    for role, index in [(Role.CHIEF, 0), *((Role.PS, index) for index in range(spec.ps))]:
+        best = min(ready, key=lambda node: (companions[node.node_id], load[node.node_id], node.name))
+        companions[best.node_id] += 1
+        seats.append(_Seat(role, index, best, ()))
+    return seats
+
+
+def _with_ports(
+    spec: JobSpec, seats: list[_Seat], kind: DeviceKind, cluster: ClusterView, port_offset: int
+) -> Placed | NotNow:
+    taken = set(cluster.ports_taken)
+    ports = []
+    for seat in seats:
+        port = _free_port(seat.node.address, taken, cluster, port_offset)
+        if port is None:
+            return NotNow(
+                f"no port is free on {seat.node.name} ({seat.node.address}): "
+                f"all of {cluster.port_first}-{cluster.port_last} are held by running jobs"
+            )
+        taken.add((seat.node.address, port))
+        ports.append(port)
+    addresses = [f"{seat.node.address}:{port}" for seat, port in zip(seats, ports, strict=True)]
+    distributed = spec.strategy in (Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER)
+    whole = cluster_spec((seat.role, seat.index, address) for seat, address in zip(seats, addresses, strict=True))
+    return Placed(
+        tuple(
+            PlannedReplica(
+                role=seat.role,
+                index=seat.index,
+                node_id=seat.node.node_id,
+                node_name=seat.node.name,
+                host=seat.node.address,
+                port=port,
+                devices=seat.devices,
+                device_kind=kind if seat.devices else DeviceKind.CPU,
+                tf_config=tf_config(whole, seat.role, seat.index) if distributed else None,
+                wait_for=addresses[0] if spec.strategy is Strategy.MULTI_WORKER_MIRRORED and seat.index else "",
+            )
+            for seat, port in zip(seats, ports, strict=True)
+        )
+    )
+
+
+def _free_port(address: str, taken: set[tuple[str, int]], cluster: ClusterView, offset: int) -> int | None:
+    size = cluster.port_last - cluster.port_first + 1
+    for step in range(size):
+        port = cluster.port_first + (offset + step) % size
+        if (address, port) not in taken:
+            return port
+    return None
+
+
+def _shortage(spec: JobSpec, nodes: tuple[NodeView, ...]) -> str:
+    need = f"needs {_count(spec.workers, 'worker')} with {_count(spec.devices_per_worker, 'device')} each"
+    if spec.workers == 1:
+        need = f"needs {_count(spec.devices_per_worker, 'free device')} on one node"
+    parts: list[str] = []
+    for node in nodes:
+        note = "" if node.state is NodeState.READY else f" ({node.state.value})"
+        parts.append(f"{len(node.free())}{'' if parts else ' free'} on {node.name}{note}")
+    return f"{need}; {', '.join(parts)}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,51 @@
+"""The names of the control plane's Celery tasks, sent by name when the transaction commits.
+
+A broker that is down costs time only: the sweep finds every job that waits, by its row.
+"""
+
+import logging
+from functools import partial
+
+from celery import current_app
+from django.db import transaction
+from kombu.exceptions import OperationalError
+
+from orchestrator.agents import SEND_POLICY
+
+logger = logging.getLogger(__name__)
+
+CONTROL_QUEUE = "control"
+DISPATCH_JOB = "trainyard.dispatch_job"
+DISPATCH_WAITING = "trainyard.dispatch_waiting"
+RECONCILE = "trainyard.reconcile"
+EXPIRES_S = 60.0
+
+
+def dispatch_job(job_id: int) -> None:
+    """Place this job now."""
+    transaction.on_commit(partial(_send, DISPATCH_JOB, job_id=job_id))
+
+
+def dispatch_waiting() -> None:
+    """Something became free: try every waiting job."""
+    transaction.on_commit(partial(_send, DISPATCH_WAITING))
+
+
+def reconcile() -> None:
+    """Do now what the sweep does every few seconds."""
+    transaction.on_commit(partial(_send, RECONCILE))
+
+
+def _send(name: str, **arguments: int) -> None:
+    try:
+        current_app.send_task(
+            name,
+            kwargs=arguments,
+            queue=CONTROL_QUEUE,
+            expires=EXPIRES_S,
+            ignore_result=True,
+            retry=True,
+            retry_policy=SEND_POLICY,
+        )
+    except (OperationalError, OSError) as error:
+        logger.warning("task %s was not sent, the sweep will do its work: %s", name, error)

@@ -1,0 +1,254 @@
+"""The life of a launched gang: what its nodes say moves its replicas, and the replicas' states move the job.
+
+Ingest (`services/reports.py`) calls the `on_…` hooks within its transaction; `stop` is called by `services/jobs.py`;
+the sweep calls `advance` for every live job. Each may be called again with the same news: what has already happened
+is left as it is. The job's row is locked first, so that only one of them works on a job at a time.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+
+from django.db import transaction
+
+from orchestrator import enqueue
+from orchestrator.domain import failure
+from orchestrator.domain.failure import End, Finish, GangFacts, Relaunch, Run
+from orchestrator.domain.lifecycle import TERMINAL_REPLICA
+from orchestrator.domain.reasons import ReplicaFacts, reason_of
+from orchestrator.models import Attempt, Job, Node, Replica, User
+from orchestrator.services import outbox, transitions
+from orchestrator.services.transitions import announce_replicas, move_job, move_replica
+from worker_agent.protocol.records import Exit
+from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Role, Strategy
+
+# A process that trains is at work; under parameter servers, workers and ps are when they serve the coordinator.
+PHASES_AT_WORK = frozenset({"training", "serving"})
+REASON_CHARS = 8000
+PHASE_CHARS = 24
+# Run, then End or Finish, then perhaps Relaunch: more answers in a row would be a fault of `decide`.
+MOST_MOVES = 4
+
+
+@transaction.atomic
+def on_ack(*, node: Node, command_id: int, refused: str, now: datetime) -> None:
+    """The node has taken a command, or refused it."""
+    row = outbox.acknowledge(command_id=command_id, node=node, refused=refused, now=now)
+    if row is None or row.replica is None:
+        return
+    replica = _locked(row.replica)
+    if replica is None or replica.status != ReplicaStatus.ASSIGNED:
+        return
+    if row.kind == "stop" and not outbox.launch_was_taken(replica):
+        _end(replica, cause=Cause.STOPPED, message="It was stopped before it was launched.", now=now)
+    elif row.kind == "launch" and refused:
+        _end(replica, cause=Cause.LAUNCH_REFUSED, message=refused, now=now)
+    elif row.kind == "launch":
+        move_replica(replica=replica, to=ReplicaStatus.STARTING, now=now)
+        return
+    advance(job_id=replica.job_id, now=now)
+
+
+@transaction.atomic
+def on_started(*, replica: Replica, pid: int, warm: bool, now: datetime) -> None:
+    """The process exists. It counts as running when it trains, not yet."""
+    fresh = _locked(replica)
+    if fresh is None or fresh.pid == pid:
+        return
+    if fresh.status == ReplicaStatus.ASSIGNED:
+        move_replica(replica=fresh, to=ReplicaStatus.STARTING, now=now)
+    Replica.objects.filter(pk=fresh.pk).update(pid=pid, started_at=now)
+    how = " (forked from the warm process)" if warm else ""
+    text = f"{fresh} started on {fresh.node_name} as process {pid}{how}."
+    transitions.record(kind="replica_started", text=text, job=fresh.job, node=fresh.node, attempt=fresh.attempt)
+    announce_replicas(fresh.job_id)
+
+
+@transaction.atomic
+def on_phase(*, replica: Replica, phase: str, now: datetime) -> None:
+    """The process reached a milestone."""
+    fresh = _locked(replica)
+    if fresh is None or fresh.status in TERMINAL_REPLICA:
+        return
+    Replica.objects.filter(pk=fresh.pk).update(phase=phase[:PHASE_CHARS])
+    if phase in PHASES_AT_WORK and fresh.status != ReplicaStatus.RUNNING:
+        if fresh.status == ReplicaStatus.ASSIGNED:
+            move_replica(replica=fresh, to=ReplicaStatus.STARTING, now=now)
+        move_replica(replica=fresh, to=ReplicaStatus.RUNNING, now=now)
+        advance(job_id=fresh.job_id, now=now)
+    else:
+        announce_replicas(fresh.job_id)
+
+
+@transaction.atomic
+def on_exit(*, replica: Replica, exit_record: Exit, now: datetime) -> None:
+    """The process group is gone: its port and devices are free, and the gang answers to it."""
+    fresh = _locked(replica)
+    if fresh is None or fresh.status in TERMINAL_REPLICA:
+        return
+    _end(
+        fresh,
+        cause=exit_record.cause,
+        message=exit_record.message,
+        now=now,
+        exit_code=exit_record.code,
+        signal=exit_record.signal,
+    )
+    advance(job_id=fresh.job_id, now=now)
+
+
+@transaction.atomic
+def on_lost(*, replica: Replica, reason: str, now: datetime) -> None:
+    """The control plane gives a replica up: nobody answers for it any more."""
+    fresh = _locked(replica)
+    if fresh is None or fresh.status in TERMINAL_REPLICA:
+        return
+    move_replica(
+        replica=fresh,
+        to=ReplicaStatus.LOST,
+        now=now,
+        text=f"{fresh} on {fresh.node_name} was given up: {reason}",
+        cause=Cause.NODE_LOST.value,
+        reason=reason,
+    )
+    advance(job_id=fresh.job_id, now=now)
+
+
+@transaction.atomic
+def advance(*, job_id: int, now: datetime) -> None:
+    """Do what the states of the job's replicas call for, until there is nothing to do."""
+    job = Job.objects.select_for_update().filter(pk=job_id).first()
+    if job is None:
+        return
+    for _ in range(MOST_MOVES):
+        decision = failure.decide(facts_of(job), now=now)
+        if isinstance(decision, Run):
+            move_job(
+                job=job,
+                to=JobStatus.RUNNING,
+                now=now,
+                text="Every process is at work.",
+                started_at=job.started_at or now,
+            )
+        elif isinstance(decision, End):
+            end_attempt(job=job, cause=decision.cause, reason=decision.reason, restart=decision.restart, now=now)
+        elif isinstance(decision, Finish):
+            _finish(job, decision, now)
+        elif isinstance(decision, Relaunch):
+            _relaunch(job, decision, now)
+        else:
+            return
+
+
+def end_attempt(
+    *,
+    job: Job,
+    cause: Cause,
+    reason: str,
+    now: datetime,
+    restart: bool = False,
+    text: str = "",
+    actor: User | None = None,
+) -> None:
+    """Set the cause once and ask every live process of the attempt to end."""
+    to = JobStatus.RESTARTING if restart else JobStatus.STOPPING
+    said = text or _ending_text(cause, reason, restart=restart)
+    move_job(
+        job=job, to=to, now=now, text=said, actor=actor, cause=cause.value, reason=reason[:REASON_CHARS], waiting_for=""
+    )
+    for replica in job.replicas.filter(attempt=job.attempt).exclude(status__in=TERMINAL_REPLICA).select_related("node"):
+        outbox.post_stop(replica=replica, reason=reason or "The training has ended.", now=now)
+
+
+def facts_of(job: Job) -> GangFacts:
+    """The job's present attempt as `domain/failure.py` sees it."""
+    return GangFacts(
+        strategy=Strategy(job.strategy),
+        status=JobStatus(job.status),
+        launch=job.attempt,
+        cause=Cause(job.cause) if job.cause else None,
+        reason=job.reason,
+        replicas=tuple(_facts(replica) for replica in job.replicas.filter(attempt=job.attempt)),
+    )
+
+
+def _finish(job: Job, decision: Finish, now: datetime) -> None:
+    reason = decision.reason[:REASON_CHARS]
+    words = {
+        JobStatus.SUCCEEDED: "The training completed.",
+        JobStatus.STOPPED: "The job is stopped; all its processes have ended.",
+    }
+    text = words.get(decision.status, "The job failed; all its processes have ended.")
+    move_job(
+        job=job,
+        to=decision.status,
+        now=now,
+        text=f"{text} {reason}".strip(),
+        cause=decision.cause.value,
+        reason=reason,
+        waiting_for="",
+    )
+    _close_attempt(job, decision.cause, reason, now)
+    enqueue.dispatch_waiting()
+
+
+def _relaunch(job: Job, decision: Relaunch, now: datetime) -> None:
+    _close_attempt(job, decision.cause, decision.reason, now)
+    text = f"Launch {job.attempt} of {failure.MAX_LAUNCHES} has ended; the job waits for its next launch."
+    move_job(job=job, to=JobStatus.SUBMITTED, now=now, text=text, cause="", reason="", started_at=None)
+    enqueue.dispatch_job(job.pk)
+
+
+def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
+    Attempt.objects.filter(job=job, number=job.attempt, ended_at=None).update(
+        cause=cause.value, reason=reason, ended_at=now
+    )
+
+
+def _end(
+    replica: Replica,
+    *,
+    cause: Cause,
+    message: str,
+    now: datetime,
+    exit_code: int | None = None,
+    signal: int | None = None,
+) -> None:
+    facts = replace(_facts(replica), cause=cause, message=message, exit_code=exit_code, signal=signal)
+    move_replica(
+        replica=replica,
+        to=ReplicaStatus.EXITED,
+        now=now,
+        text=reason_of(facts),
+        cause=cause.value,
+        reason=message[:REASON_CHARS],
+        exit_code=exit_code,
+        signal=signal,
+    )
+
+
+def _ending_text(cause: Cause, reason: str, *, restart: bool) -> str:
+    if cause is Cause.COMPLETED:
+        return "The training has completed; the processes that served it are ended."
+    onward = "the rest is ended and the job launched again" if restart else "the rest of the gang is ended"
+    return f"{reason} So {onward}."
+
+
+def _locked(replica: Replica) -> Replica | None:
+    """The replica as it is now, with the row of its job locked."""
+    if not Job.objects.select_for_update().filter(pk=replica.job_id).exists():
+        return None
+    return Replica.objects.select_related("job", "node").filter(pk=replica.pk).first()
+
+
+def _facts(replica: Replica) -> ReplicaFacts:
+    return ReplicaFacts(
+        role=Role(replica.role),
+        index=replica.index,
+        node_name=replica.node_name,
+        status=ReplicaStatus(replica.status),
+        cause=Cause(replica.cause) if replica.cause else None,
+        message=replica.reason,
+        exit_code=replica.exit_code,
+        signal=replica.signal,
+        ended_at=replica.ended_at,
+    )

@@ -1,0 +1,114 @@
+"""What people do with jobs: submit, stop, retry, and read back a request to clone. Views and REST call these."""
+
+from datetime import UTC, datetime
+
+from django.db import transaction
+
+from orchestrator import enqueue
+from orchestrator.domain.lifecycle import TERMINAL_JOB
+from orchestrator.models import Cluster, Code, Job, User
+from orchestrator.queries.jobs import get
+from orchestrator.services import code, gang, submission, transitions
+from orchestrator.services.errors import Conflict, Forbidden, Invalid
+from orchestrator.services.transitions import announce_job, move_job
+from worker_agent.protocol.codec import plain
+from worker_agent.protocol.job_spec import JobSpec
+from worker_agent.protocol.states import Cause, JobStatus
+
+
+def submit_job(*, request: object, by: User) -> Job:
+    """Create the job that a request describes and have it placed at once; `Invalid` names every wrong field."""
+    _may_run_jobs(by)
+    checked = submission.check(request, by=by)
+    if checked.errors or checked.spec is None or checked.program is None or checked.cluster is None:
+        raise Invalid(checked.errors)
+    with transaction.atomic():
+        return _create(spec=checked.spec, cluster=checked.cluster, program=code.save(checked.program), by=by)
+
+
+def stop_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
+    """Stop a job in whatever state it is. A job that is stopping already stays so; one that has ended is a Conflict."""
+    now = now or datetime.now(UTC)
+    with transaction.atomic():
+        job = _owned(job_id, by)
+        status = JobStatus(job.status)
+        if status in TERMINAL_JOB:
+            raise Conflict(f"The job has ended already: it {_ended_word(status)}.")
+        reason = f"Stopped by {by.get_username()}."
+        if status in (JobStatus.SUBMITTED, JobStatus.PAUSED):
+            move_job(
+                job=job,
+                to=JobStatus.STOPPED,
+                now=now,
+                text=reason,
+                actor=by,
+                cause=Cause.STOPPED.value,
+                reason=reason,
+                waiting_for="",
+            )
+        elif status is not JobStatus.STOPPING:
+            gang.end_attempt(job=job, cause=Cause.STOPPED, reason=reason, now=now, text=reason, actor=by)
+            gang.advance(job_id=job.pk, now=now)
+            job.refresh_from_db()
+    return job
+
+
+def retry_job(*, job_id: int, by: User) -> Job:
+    """A new job with the spec of one that has ended."""
+    _may_run_jobs(by)
+    job = get(by, job_id)
+    if JobStatus(job.status) not in TERMINAL_JOB:
+        raise Conflict("The job has not ended yet: stop it first, or clone it.")
+    with transaction.atomic():
+        return _create(spec=job.typed_spec, cluster=job.cluster, program=job.code, by=by, retry_of=job)
+
+
+def request_of(job: Job) -> dict[str, object]:
+    """The request that would create this job again, for a form to start from and for REST."""
+    request: dict[str, object] = {name: value for name, value in job.spec.items() if name not in ("code", "version")}
+    if job.recipe:
+        request["recipe"] = job.recipe
+    elif job.code.archive:
+        request["code"] = {"filename": job.code.filename, "sha256": job.code.sha256}
+    else:
+        request["code"] = {"filename": job.code.filename, "text": bytes(job.code.content).decode("utf-8-sig")}
+    return request
+
+
+def _create(*, spec: JobSpec, cluster: Cluster, program: Code, by: User, retry_of: Job | None = None) -> Job:
+    job = Job.objects.create(
+        owner=by,
+        cluster=cluster,
+        code=program,
+        name=spec.name,
+        recipe=spec.code.recipe,
+        strategy=spec.strategy.value,
+        spec=plain(spec),
+        priority=spec.priority,
+        epochs=spec.epochs,
+        retry_of=retry_of,
+    )
+    text = f"Submitted by {by.get_username()}" + (f" as a retry of j-{retry_of.pk}." if retry_of else ".")
+    transitions.record(kind="job_submitted", text=text, job=job, actor=by)
+    announce_job(job)
+    enqueue.dispatch_job(job.pk)
+    return job
+
+
+def _owned(job_id: int, by: User) -> Job:
+    """The job, its row locked, if this person may change it."""
+    job = get(by, job_id)
+    if not by.may_run_jobs:
+        raise Forbidden("Your role lets you look at jobs, not change them.")
+    if job.owner_id != by.pk and not by.may_administer:
+        raise Forbidden("Only its owner or an administrator may change this job.")
+    return Job.objects.select_for_update().get(pk=job.pk)
+
+
+def _may_run_jobs(by: User) -> None:
+    if not by.may_run_jobs:
+        raise Forbidden("Your role lets you look at jobs, not create them.")
+
+
+def _ended_word(status: JobStatus) -> str:
+    return {JobStatus.STOPPED: "was stopped", JobStatus.SUCCEEDED: "succeeded"}.get(status, "failed")

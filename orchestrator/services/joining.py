@@ -1,0 +1,162 @@
+"""How machines come in and prove who they are: one-time tokens, joining, and the signature of agents' HTTP requests.
+
+Called by the machine pages, the admin and REST. A token is shown once and works once; the key that a node gets in
+exchange signs everything it says and is told from then on.
+"""
+
+import hmac
+import ipaddress
+import re
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+
+from orchestrator import enqueue
+from orchestrator.models import Cluster, JoinToken, Node, User, digest_of
+from orchestrator.services import transitions
+from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invalid
+from orchestrator.services.transitions import announce_node
+from worker_agent.protocol.codec import plain
+from worker_agent.protocol.envelope import sign_request
+from worker_agent.protocol.reports import Inventory
+
+TOKEN_PREFIX = "ty_join_"
+TOKEN_LIFE = timedelta(hours=24)
+HEARTBEAT_S = 1.0
+CLOCK_SKEW_S = 300
+NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
+ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
+MAX_DEVICES = 256
+DEVICE_KINDS = ("gpu", "cpu")
+
+
+@dataclass(frozen=True)
+class JoinGrant:
+    """What a new node is told, once."""
+
+    node_id: str
+    node_key: bytes
+    node_name: str
+    cluster: str
+    redis_url: str
+    heartbeat_s: float
+
+
+def create_join_token(*, cluster: Cluster, by: User, now: datetime | None = None) -> str:
+    """A token with which one machine may join the cluster within a day."""
+    if not by.may_administer:
+        raise Forbidden("Only administrators may let machines join.")
+    token = TOKEN_PREFIX + secrets.token_urlsafe(24)
+    expires = (now or datetime.now(UTC)) + TOKEN_LIFE
+    JoinToken.objects.create(cluster=cluster, digest=digest_of(token), created_by=by, expires_at=expires)
+    return token
+
+
+def join_command(token: str) -> str:
+    """The one line to run on the new machine."""
+    return f"python -m worker_agent join {settings.PUBLIC_URL} --token {token}"
+
+
+def join(*, token: str, name: str, address: str, inventory: Inventory, now: datetime | None = None) -> JoinGrant:
+    """Register the machine that shows this token. `name` "" takes its host name. The token is used up only if it works."""
+    now = now or datetime.now(UTC)
+    with transaction.atomic():
+        row = JoinToken.objects.select_related("cluster").filter(digest=digest_of(token)).first()
+        _refuse_token(row, now)
+        if row is None or not JoinToken.objects.filter(pk=row.pk, used_at=None).update(used_at=now):
+            raise Forbidden("This join token has been used already: every machine needs one of its own.")
+        name, address = name.strip() or _name_from(inventory.hostname), address.strip()
+        errors = [*name_errors(name), *_address_errors(address, row.cluster), *_inventory_errors(inventory)]
+        if errors:
+            raise Invalid(errors)
+        if Node.objects.filter(cluster=row.cluster, name=name).exists():
+            raise Conflict(
+                f"Cluster {row.cluster.name} has a node {name} already: join with --name, or remove that one."
+            )
+        node = Node.objects.create(
+            cluster=row.cluster,
+            name=name,
+            address=address,
+            key=secrets.token_bytes(32),
+            inventory=plain(inventory),
+            last_seen_at=now,
+        )
+        JoinToken.objects.filter(pk=row.pk).update(used_by=node)
+        text = f"{name} joined cluster {row.cluster.name} from {address} with {len(inventory.devices)} devices."
+        transitions.record(kind="node_joined", text=text, node=node, actor=row.created_by)
+        announce_node(node)
+        enqueue.dispatch_waiting()
+    return JoinGrant(
+        node_id=node.pk,
+        node_key=bytes(node.key),
+        node_name=node.name,
+        cluster=row.cluster.name,
+        redis_url=settings.AGENT_REDIS_URL,
+        heartbeat_s=HEARTBEAT_S,
+    )
+
+
+def authenticate_request(*, node_id: str, method: str, path: str, at: int, mac: str, now: datetime) -> Node:
+    """The node whose key signed an HTTP request; `Forbidden` otherwise."""
+    node = Node.objects.filter(pk=node_id).first()
+    key = bytes(node.key) if node else bytes(32)
+    genuine = hmac.compare_digest(sign_request(method=method, path=path, at=at, key=key).encode(), mac.encode())
+    if node is None or not genuine:
+        raise Forbidden("The signature is not that of a node of this installation.")
+    if abs(now.timestamp() - at) > CLOCK_SKEW_S:
+        raise Forbidden(
+            f"The request was signed {abs(now.timestamp() - at):.0f} s away from now: set the clock of {node.name}."
+        )
+    return node
+
+
+def name_errors(name: str) -> list[FieldError]:
+    """What is wrong with a node's name."""
+    if NODE_NAME.fullmatch(name):
+        return []
+    return [FieldError("name", "Use 1 to 63 letters, digits and '-', neither beginning nor ending with '-'.")]
+
+
+def _refuse_token(row: JoinToken | None, now: datetime) -> None:
+    if row is None:
+        raise Forbidden("This join token is not known here: copy the whole command from the cluster's page.")
+    if row.used_at is not None:
+        raise Forbidden("This join token has been used already: every machine needs one of its own.")
+    if row.expires_at < now:
+        raise Forbidden("This join token has expired: make a new one on the cluster's page.")
+
+
+def _name_from(hostname: str) -> str:
+    """A host name as a node name: its first label, with what does not fit made into '-'."""
+    return re.sub(r"[^A-Za-z0-9-]+", "-", hostname.split(".")[0]).strip("-")[:63]
+
+
+def _address_errors(address: str, cluster: Cluster) -> list[FieldError]:
+    try:
+        numeric = ipaddress.ip_address(address)
+    except ValueError:
+        if not ADDRESS.fullmatch(address):
+            return [FieldError("address", f"{address[:80]!r} is neither a host name nor an IP address.")]
+        numeric = None
+    if numeric is not None and numeric.version == 6:
+        return [FieldError("address", "IPv6 addresses cannot be used in TF_CONFIG: give a host name or IPv4 address.")]
+    if not cluster.address_range:
+        return []
+    if numeric is None or numeric not in ipaddress.ip_network(cluster.address_range, strict=False):
+        word = f"{address} is not in {cluster.address_range}, the address range of cluster {cluster.name}"
+        return [FieldError("address", f"{word}: join with --address and an address of that range.")]
+    return []
+
+
+def _inventory_errors(inventory: Inventory) -> list[FieldError]:
+    devices = inventory.devices
+    if not 1 <= len(devices) <= MAX_DEVICES:
+        return [FieldError("inventory", f"A node has 1 to {MAX_DEVICES} devices; this one lists {len(devices)}.")]
+    if len({device.index for device in devices}) != len(devices):
+        return [FieldError("inventory", "Two devices have the same index.")]
+    if any(device.kind not in DEVICE_KINDS for device in devices):
+        return [FieldError("inventory", f"A device is one of {', '.join(DEVICE_KINDS)}.")]
+    return []

@@ -1,0 +1,111 @@
+"""Commands to nodes: a row first, sent when the transaction commits, sent again until the agent has acknowledged it.
+
+Commands are idempotent by (replica, attempt), so sending one twice is harmless; one that nobody needs any more is
+closed instead of being sent.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q
+
+from orchestrator import agents
+from orchestrator.domain.lifecycle import TERMINAL_REPLICA
+from orchestrator.models import Command, Node, Replica
+from worker_agent.protocol import commands
+from worker_agent.protocol.codec import encode
+from worker_agent.protocol.states import NodeState, ReplicaStatus
+
+logger = logging.getLogger(__name__)
+
+# A row that was not sent on its commit (broker down, process killed) is taken up after this.
+UNSENT_AFTER = timedelta(seconds=1)
+RESEND_LIMIT = 500
+
+
+def post(*, node: Node, replica: Replica | None, now: datetime, build: Callable[[int], commands.Command]) -> Command:
+    """Write one command (built with its own id) and send it on commit."""
+    row = Command.objects.create(node=node, replica=replica, kind="", body=b"", created_at=now)
+    message = build(row.pk)
+    row.kind = type(message).__name__.lower()
+    row.body = encode(message)
+    row.save(update_fields=["kind", "body"])
+    transaction.on_commit(partial(send, row, now=now))
+    return row
+
+
+def send(row: Command, *, now: datetime) -> bool:
+    """Hand one command to the node's queue; False when the broker did not take it."""
+    parcel = agents.Parcel(node_id=row.node_id, key=bytes(row.node.key), body=bytes(row.body))
+    try:
+        agents.gateway().send(parcel, now=now)
+    except agents.NotSent as error:
+        logger.warning("command %s to node %s was not sent, the sweep will: %s", row.pk, row.node_id, error)
+        return False
+    Command.objects.filter(pk=row.pk).update(sent_at=now, times_sent=F("times_sent") + 1)
+    return True
+
+
+def post_stop(*, replica: Replica, reason: str, now: datetime) -> None:
+    """Ask the replica's node to end it."""
+    if replica.node is None:
+        return
+    Replica.objects.filter(pk=replica.pk).update(stop_sent_at=now)
+    post(
+        node=replica.node,
+        replica=replica,
+        now=now,
+        build=lambda command_id: commands.Stop(
+            command_id=command_id,
+            replica_id=replica.pk,
+            attempt=replica.attempt,
+            grace_s=settings.STOP_GRACE_S,
+            reason=reason,
+        ),
+    )
+
+
+def acknowledge(*, command_id: int, node: Node, refused: str, now: datetime) -> Command | None:
+    """Note the agent's answer; the row when this is the first one, else None."""
+    first = Command.objects.filter(pk=command_id, node=node, acked_at=None).update(acked_at=now, refused=refused)
+    if not first:
+        return None
+    return Command.objects.select_related("replica__job", "replica__node").get(pk=command_id)
+
+
+def launch_was_taken(replica: Replica) -> bool:
+    """Whether the agent has acknowledged the replica's launch."""
+    return Command.objects.filter(replica=replica, kind="launch", refused="").exclude(acked_at=None).exists()
+
+
+def resend(*, now: datetime) -> int:
+    """Send again what was not acknowledged; close what is no longer needed. Returns how many were sent."""
+    overdue = now - timedelta(seconds=settings.COMMAND_RESEND_S)
+    due = (
+        Command.objects.filter(acked_at=None)
+        .filter(Q(sent_at=None, created_at__lt=now - UNSENT_AFTER) | Q(sent_at__lt=overdue))
+        .exclude(node__state=NodeState.LOST.value)
+        .select_related("node", "replica")
+        .order_by("pk")
+    )
+    sent = 0
+    for row in due[:RESEND_LIMIT]:
+        if _needless(row):
+            Command.objects.filter(pk=row.pk, acked_at=None).update(acked_at=now, refused="no longer needed")
+        elif not send(row, now=now):
+            break
+        else:
+            sent += 1
+    return sent
+
+
+def _needless(row: Command) -> bool:
+    if row.replica is None or row.kind == "forget":
+        return False
+    if row.kind == "launch":
+        return row.replica.status != ReplicaStatus.ASSIGNED or row.replica.stop_sent_at is not None
+    return row.replica.status in TERMINAL_REPLICA

@@ -1,0 +1,129 @@
+"""THE door to any status. Every move of a job, replica or node is one guarded UPDATE on the status (and attempt) that
+the caller saw, an Event row, and an announcement on commit. Nothing else writes a `status` or a `state`.
+
+Callers are the other services. Two of them may act at once: the one whose row has moved meanwhile gets
+`StaleTransition`, reads again, or leaves it to the other.
+"""
+
+from datetime import datetime
+from typing import cast
+
+from django.db.models import F
+
+from orchestrator import live
+from orchestrator.domain.lifecycle import (
+    JOB_TRANSITIONS,
+    NODE_TRANSITIONS,
+    REPLICA_TRANSITIONS,
+    TERMINAL_JOB,
+    TERMINAL_REPLICA,
+)
+from orchestrator.models import Event, Job, Node, Replica, User
+from orchestrator.queries import jobs as job_queries
+from worker_agent.protocol.states import JobStatus, NodeState, ReplicaStatus
+
+
+class StaleTransition(Exception):
+    """The row is no longer as the caller saw it: somebody else has moved it."""
+
+
+class IllegalTransition(Exception):
+    """The table in `domain/lifecycle.py` does not have this move: a fault of the caller."""
+
+
+def move_job(
+    *, job: Job, to: JobStatus, now: datetime, text: str, actor: User | None = None, **columns: object
+) -> None:
+    """Move a job (as read, in `job`) to `to` with further columns; `job` is then as the row is."""
+    was = JobStatus(job.status)
+    if to not in JOB_TRANSITIONS[was]:
+        raise IllegalTransition(f"job {job.pk}: {was.value} → {to.value}")
+    if to in TERMINAL_JOB:
+        columns["ended_at"] = now
+    moved = Job.objects.filter(pk=job.pk, status=was.value, attempt=job.attempt).update(
+        status=to.value, revision=F("revision") + 1, **columns
+    )
+    if moved != 1:
+        raise StaleTransition(f"job {job.pk} is no longer {was.value} in attempt {job.attempt}")
+    job.refresh_from_db()
+    record(kind=f"job_{to.value}", text=text, job=job, actor=actor)
+    announce_job(job)
+
+
+def move_replica(*, replica: Replica, to: ReplicaStatus, now: datetime, text: str = "", **columns: object) -> None:
+    """Move a replica. Ended replicas give their port and devices back at once. `text` "" writes no event."""
+    was = ReplicaStatus(replica.status)
+    if to not in REPLICA_TRANSITIONS[was]:
+        raise IllegalTransition(f"replica {replica.pk}: {was.value} → {to.value}")
+    if to in TERMINAL_REPLICA:
+        columns |= {"held": False, "ended_at": now}
+    moved = Replica.objects.filter(pk=replica.pk, status=was.value, attempt=replica.attempt).update(
+        status=to.value, **columns
+    )
+    if moved != 1:
+        raise StaleTransition(f"replica {replica.pk} is no longer {was.value}")
+    replica.refresh_from_db()
+    if text:
+        record(kind=f"replica_{to.value}", text=text, job=replica.job, node=replica.node, attempt=replica.attempt)
+    announce_replicas(replica.job_id)
+
+
+def move_node(
+    *, node: Node, to: NodeState, now: datetime, reason: str, actor: User | None = None, text: str = ""
+) -> None:
+    """Move a node; `reason` is what the node's page shows, `text` the event (the reason when empty)."""
+    was = NodeState(node.state)
+    if to not in NODE_TRANSITIONS[was]:
+        raise IllegalTransition(f"node {node.pk}: {was.value} → {to.value}")
+    before = was.value if to is NodeState.LOST else ""
+    moved = Node.objects.filter(pk=node.pk, state=was.value).update(
+        state=to.value, state_reason=reason[:400], state_before_lost=before
+    )
+    if moved != 1:
+        raise StaleTransition(f"node {node.pk} is no longer {was.value}")
+    node.refresh_from_db()
+    record(kind=f"node_{to.value}", text=text or reason, node=node, actor=actor)
+    announce_node(node)
+
+
+def record(
+    *,
+    kind: str,
+    text: str,
+    job: Job | None = None,
+    node: Node | None = None,
+    actor: User | None = None,
+    attempt: int | None = None,
+) -> None:
+    """Write one line of history and announce it. `attempt` defaults to the job's present one."""
+    if attempt is None and job is not None and job.attempt:
+        attempt = job.attempt
+    event = Event.objects.create(job=job, node=node, actor=actor, kind=kind, text=text, attempt=attempt)
+    written = live.event_written(
+        event_id=event.pk, at=event.at, text=event.text, event_kind=event.kind, attempt=event.attempt
+    )
+    if job is not None:
+        live.announce(live.job_group(job.pk), [written])
+    if node is not None:
+        live.announce(live.node_group(node.pk), [written])
+
+
+def announce_job(job: Job) -> None:
+    """Tell the job's page and the list of jobs how the job stands."""
+    summary = cast(dict[str, live.Json], live.jsonable(job_queries.summary(job)))
+    live.announce(live.job_group(job.pk), [live.job_changed(summary)])
+    live.announce(live.JOBS, [live.job_changed(summary)])
+
+
+def announce_replicas(job_id: int) -> None:
+    """Tell the job's page and the pages of machines that rows of replicas changed."""
+    Job.objects.filter(pk=job_id).update(revision=F("revision") + 1)
+    live.announce(live.job_group(job_id), [live.replicas_changed()])
+    live.announce(live.MACHINES, [live.replicas_changed()])
+
+
+def announce_node(node: Node) -> None:
+    """Tell the node's page and the pages of machines how the node stands."""
+    event = live.node_changed(node_id=node.pk, state=node.state, reason=node.state_reason)
+    live.announce(live.node_group(node.pk), [event])
+    live.announce(live.MACHINES, [event])
