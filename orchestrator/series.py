@@ -79,29 +79,38 @@ class _Appends:
 appends = _Appends()
 
 
+def tidy_name(name: str) -> str:
+    """A series' name as stored: whatever the user chose, without NUL (databases refuse it) and of bounded length."""
+    return name.replace("\0", "")[:NAME_CHARS] or "unnamed"
+
+
 def run_of(steps: Sequence[int], times: Sequence[float], values: Sequence[float]) -> Run:
-    """Points as arrays; raises `ValueError` when the columns differ in length."""
+    """Points as arrays; raises `ValueError` when the columns differ in length or a time is no time."""
     run = Run(np.array(steps, _STEP), np.array(times, _NUMBER), np.array(values, _NUMBER))
     if not len(run.steps) == len(run.times) == len(run.values):
         raise ValueError("steps, times and values differ in length")
+    if not np.isfinite(run.times).all():
+        raise ValueError("a time is not a number")
     return run
 
 
-def append(additions: Iterable[Addition]) -> set[Owner]:
+def append(additions: Iterable[Addition]) -> set[tuple[Owner, str]]:
     """Store new points behind what is there. To be called in the transaction that moves the cursor, by one process.
 
-    Returns the owners of which a new name was refused because they have `NAMES_PER_OWNER` already.
+    Returns the series that were refused because their owner has `NAMES_PER_OWNER` others already.
     """
     joined: dict[tuple[Owner, str], list[Run]] = defaultdict(list)
     for owner, name, run in additions:
         if len(run.steps):
-            joined[owner, name[:NAME_CHARS]].append(run)
+            joined[owner, name].append(run)
     known = appends.of({owner for owner, _ in joined})
-    blocks, full, refused = [], [], set()
+    blocks: list[SeriesBlock] = []
+    full: list[tuple[Owner, str]] = []
+    refused: set[tuple[Owner, str]] = set()
     for (owner, name), runs in joined.items():
         counts = known[owner]
         if name not in counts and len(counts) >= NAMES_PER_OWNER:
-            refused.add(owner)
+            refused.add((owner, name))
             continue
         counts[name] = counts.get(name, 0) + 1
         blocks.append(_block(owner, name, join(runs)))
@@ -209,13 +218,12 @@ def _pick(run: Run, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Run:
 
 
 def _block(owner: Owner, name: str, run: Run) -> SeriesBlock:
-    times = run.times[np.isfinite(run.times)]
     return SeriesBlock(
         replica_id=owner.replica_id,
         node_id=owner.node_id,
         name=name,
         count=len(run.steps),
-        last_time=float(times.max()) if len(times) else 0.0,
+        last_time=float(run.times.max()),
         payload=run.steps.tobytes() + run.times.tobytes() + run.values.tobytes(),
     )
 

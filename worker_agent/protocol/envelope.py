@@ -61,6 +61,9 @@ class SeenNonces:
         self._seen: OrderedDict[bytes, None] = OrderedDict()
         self._limit = limit
 
+    def __contains__(self, nonce: bytes) -> bool:
+        return nonce in self._seen
+
     def claim(self, nonce: bytes) -> None:
         """Take a nonce; raises `BadEnvelope` if it was taken before."""
         if nonce in self._seen:

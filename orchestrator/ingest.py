@@ -1,0 +1,229 @@
+"""The way up: signed reports from the Redis stream into the database, a batch at a time.
+
+`manage.py ingest` calls `Ingest.step` in a loop, in one process. The stream holds what is not stored yet: a step reads
+from its beginning, stores in one transaction, and only then removes the entries, acknowledges, and lets pages know. So
+a step that is cut off anywhere is simply done again; what was stored already is cut by the cursors.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+from django.db import InterfaceError, OperationalError
+from redis import Redis
+
+from orchestrator import live, series
+from orchestrator.models import Node, ServiceBeat
+from orchestrator.services import reports
+from orchestrator.services.records import Acks
+from orchestrator.services.transitions import StaleTransition
+from worker_agent.protocol.codec import decode_report
+from worker_agent.protocol.envelope import BadEnvelope, SeenNonces, open_envelope, peek_node
+from worker_agent.protocol.reports import REPORTS_KEY, Records, Report, acks_key
+
+logger = logging.getLogger(__name__)
+
+QUARANTINE_KEY = "trainyard:reports:quarantine"
+QUARANTINE_ENTRIES = 100
+ENTRIES_PER_READ = 16
+ENTRIES_PER_STEP = 1024
+BYTES_PER_STEP = 4_000_000
+ACKS_KEPT_S = 86_400
+ACK_FIELDS_PER_NODE = 4096
+NONCES_KEPT = 100_000
+# Nodes' clocks may be wrong by hours; within that, a repeated envelope is known by its nonce.
+CLOCK_SKEW_S = 3 * 3600
+BEAT_EVERY = timedelta(seconds=1)
+BREAK_AFTER = timedelta(seconds=3)
+RETENTION_EVERY = timedelta(seconds=60)
+NODE_LOAD_KEPT = timedelta(hours=24)
+PATIENCE = 5
+# Errors that pass by themselves: the database is away or busy, or somebody else moved a row at the same moment.
+PASSING = (OperationalError, InterfaceError, StaleTransition)
+
+Entry = tuple[bytes, dict[bytes, bytes]]
+
+
+class Received(NamedTuple):
+    """A report whose signature is right, and the stream entry it came in."""
+
+    node: Node
+    report: Report
+    nonce: bytes
+    entry: Entry
+
+
+class Ingest:
+    """The state of one ingest process: nothing that has to outlive it.
+
+    `counts` says how many entries were handled, `dropped` (not to be trusted), `repeated` (seen before) and
+    `quarantined` (could not be stored).
+    """
+
+    def __init__(self, redis: Redis) -> None:
+        self.counts: Counter[str] = Counter()
+        self._redis = redis
+        self._nonces = SeenNonces(NONCES_KEPT)
+        self._beat_at: datetime | None = None
+        self._swept_at: datetime | None = None
+        self._setbacks = 0
+
+    def step(self, now: datetime, *, wait_ms: int = 0) -> int:
+        """Handle what is in the stream, at most one batch; wait for the first entry up to `wait_ms`. How many it was.
+
+        Raises the errors of Redis and of a database that is away; nothing is lost then.
+        """
+        entries = self._read(wait_ms)
+        self._beat(now)
+        if not entries:
+            return 0
+        with live.gathered():
+            acks = self._store(self._open(entries, now), now)
+            self._settle(entries, acks)
+        self.counts["handled"] += len(entries)
+        return len(entries)
+
+    def _read(self, wait_ms: int) -> list[Entry]:
+        entries: list[Entry] = []
+        last: bytes | str = "0-0"
+        size = 0
+        while len(entries) < ENTRIES_PER_STEP and size < BYTES_PER_STEP:
+            block = wait_ms if wait_ms and not entries else None
+            answer: Any = self._redis.xread({REPORTS_KEY: last}, count=ENTRIES_PER_READ, block=block)
+            found: list[Entry] = answer[0][1] if answer else []
+            entries += found
+            if len(found) < ENTRIES_PER_READ:
+                break
+            last = found[-1][0]
+            size += sum(len(fields.get(b"e", b"")) for _, fields in found)
+        return entries
+
+    def _open(self, entries: Sequence[Entry], now: datetime) -> list[Received]:
+        """The reports in entries that are genuine; the others are counted and logged."""
+        claimed: list[tuple[Entry, str]] = []
+        for entry in entries:
+            try:
+                claimed.append((entry, peek_node(entry[1].get(b"e", b""))))
+            except BadEnvelope as error:
+                self._drop(entry, "nobody", error)
+        nodes = Node.objects.in_bulk({node_id for _, node_id in claimed})
+        received: list[Received] = []
+        for entry, node_id in claimed:
+            try:
+                received.append(_genuine(entry, nodes.get(node_id), now))
+            except (BadEnvelope, msgspec.DecodeError) as error:
+                self._drop(entry, node_id, error)
+        return received
+
+    def _store(self, received: Sequence[Received], now: datetime) -> Acks:
+        """All in one transaction; when that fails, one by one, so that only what is at fault stays out."""
+        fresh = self._fresh(received)
+        try:
+            acks = reports.apply([(item.node, item.report) for item in fresh], now=now)
+        except PASSING:
+            # Again in a moment. If that never helps though beats can be written, the batch is at fault.
+            self._setbacks += 1
+            if self._setbacks < PATIENCE:
+                raise
+            acks = self._store_singly(fresh, now)
+        except Exception:
+            logger.exception("a batch of %d reports failed and is stored one by one", len(fresh))
+            acks = self._store_singly(fresh, now)
+        self._setbacks = 0
+        for item in fresh:
+            if not isinstance(item.report, Records):
+                self._nonces.claim(item.nonce)
+        return acks
+
+    def _fresh(self, received: Sequence[Received]) -> list[Received]:
+        """Records are known by their offsets; anything else that was handled before is not news."""
+        fresh: dict[bytes, Received] = {}
+        for item in received:
+            known = item.nonce in fresh or (item.nonce in self._nonces and not isinstance(item.report, Records))
+            if known:
+                self.counts["repeated"] += 1
+            else:
+                fresh[item.nonce] = item
+        return list(fresh.values())
+
+    def _store_singly(self, received: Sequence[Received], now: datetime) -> Acks:
+        acks: Acks = {}
+        for item in received:
+            for part in _parts(item.report):
+                for node_id, offsets in self._store_part(item, part, now).items():
+                    acks.setdefault(node_id, {}).update(offsets)
+        return acks
+
+    def _store_part(self, item: Received, part: Report, now: datetime) -> Acks:
+        try:
+            return reports.apply([(item.node, part)], now=now)
+        except Exception as error:
+            if isinstance(error, PASSING) and self._setbacks < PATIENCE:
+                raise
+            _write_beat({"beat_at": now})
+            logger.exception("a report of node %s is put aside", item.node.pk)
+            self.counts["quarantined"] += 1
+            why = f"{type(error).__name__}: {error}"
+            kept: dict[Any, Any] = {"e": item.entry[1][b"e"], "why": why[:1000]}
+            self._redis.xadd(QUARANTINE_KEY, kept, maxlen=QUARANTINE_ENTRIES)
+            return reports.skip(item.node, part, why=why, now=now) if isinstance(part, Records) else {}
+
+    def _settle(self, entries: Sequence[Entry], acks: Acks) -> None:
+        """Only after the commit: the entries leave the stream, and the nodes hear how far their streams are stored."""
+        with self._redis.pipeline(transaction=False) as pipe:
+            for node_id, offsets in acks.items():
+                pipe.hset(acks_key(node_id), mapping={mark: str(offset) for mark, offset in offsets.items()})
+                pipe.expire(acks_key(node_id), ACKS_KEPT_S)
+            for node_id in acks:
+                pipe.hlen(acks_key(node_id))
+            pipe.xdel(REPORTS_KEY, *(entry_id for entry_id, _ in entries))
+            answers = pipe.execute()
+        for node_id, fields in zip(acks, answers[2 * len(acks) : -1], strict=True):
+            if fields > ACK_FIELDS_PER_NODE:
+                # Long ended replicas fill it. What is needed still is acknowledged again when the agent repeats itself.
+                self._redis.delete(acks_key(node_id))
+
+    def _drop(self, entry: Entry, node_id: str, error: Exception) -> None:
+        self.counts["dropped"] += 1
+        logger.warning("dropped report %s said to be of node %.40r: %s", entry[0].decode(), node_id, error)
+
+    def _beat(self, now: datetime) -> None:
+        """Say once a second that ingest hears; after a break, since when. And remove old node load now and then."""
+        if self._beat_at is not None and now - self._beat_at < BEAT_EVERY:
+            return
+        broke = self._beat_at is None or now - self._beat_at > BREAK_AFTER
+        _write_beat({"beat_at": now} | ({"alive_since": now} if broke else {}))
+        self._beat_at = now
+        if self._swept_at is None or now - self._swept_at >= RETENTION_EVERY:
+            series.drop_node_points(before=(now - NODE_LOAD_KEPT).timestamp())
+            self._swept_at = now
+
+
+def _write_beat(columns: dict[str, datetime]) -> None:
+    created = {"alive_since": columns["beat_at"], **columns}
+    ServiceBeat.objects.update_or_create(name="ingest", defaults=columns, create_defaults=created)
+
+
+def _genuine(entry: Entry, node: Node | None, now: datetime) -> Received:
+    if node is None:
+        raise BadEnvelope("there is no such node")
+    earliest = now.timestamp() - CLOCK_SKEW_S
+    body, nonce = open_envelope(entry[1][b"e"], node_id=node.pk, key=bytes(node.key), now=earliest)
+    report = decode_report(body)
+    if report.node_id != node.pk:
+        raise BadEnvelope("the report in it is of another node")
+    return Received(node, report, nonce, entry)
+
+
+def _parts(report: Report) -> list[Report]:
+    """A slice of records as slices of one record each; any other report as it is."""
+    if not isinstance(report, Records) or len(report.offsets) != len(report.records) or len(report.records) < 2:
+        return [report]
+    starts = [report.start, *report.offsets[:-1]]
+    return [
+        msgspec.structs.replace(report, start=start, end=end, offsets=[end], records=[data])
+        for start, end, data in zip(starts, report.offsets, report.records, strict=True)
+    ]

@@ -1,0 +1,236 @@
+"""What replicas said, stored exactly once: slices of spool streams become points, log text, progress and moves.
+
+`reports.apply` calls `store` inside its transaction. A slice is fenced (its node and attempt must be the replica's),
+cut by the stream's cursor, stored, and the cursor moved, all in that one transaction; so the wire may repeat itself,
+and nothing is doubled. A slice that begins beyond the cursor is not stored: the answer tells the agent where to go on.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+import numpy as np
+
+from orchestrator import live, series
+from orchestrator.models import Cursor, Event, Node, Replica
+from orchestrator.services import gang, outputs, progress, transitions
+from orchestrator.services.outputs import Output
+from worker_agent.protocol.codec import decode_record
+from worker_agent.protocol.records import (
+    Exit,
+    Failure,
+    Gap,
+    Log,
+    Phase,
+    Points,
+    Progress,
+    Record,
+    Started,
+    Stream,
+    Summary,
+)
+from worker_agent.protocol.reports import Records, ack_field
+
+logger = logging.getLogger(__name__)
+
+LIVE_POINTS = 2000
+ROW_ID_MAX = 2**63 - 1
+
+Acks = dict[str, dict[str, int]]
+
+
+@dataclass
+class Intake:
+    """What one replica said in this batch, decoded; `stored` is the part [start, end) of each stream it came from."""
+
+    replica: Replica
+    runs: list[series.Addition] = field(default_factory=list)
+    output: list[Log | Gap] = field(default_factory=list)
+    advances: list[Progress | Summary] = field(default_factory=list)
+    moments: list[Started | Phase | Exit] = field(default_factory=list)
+    stored: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
+    """Store what is new in `slices` and return what each node may forget: node id → `ack_field` → offset."""
+    acks: Acks = defaultdict(dict)
+    ids = {report.replica_id for _, report in slices if 0 < report.replica_id <= ROW_ID_MAX}
+    replicas = Replica.objects.select_related("job").in_bulk(ids)
+    cursors = {(row.replica_id, row.stream): row for row in Cursor.objects.filter(replica__in=replicas)}
+    intakes: dict[int, Intake] = {}
+    for node, report in slices:
+        replica = replicas.get(report.replica_id)
+        mark = ack_field(report.replica_id, report.attempt, report.stream)
+        if replica is None:
+            acks[node.pk][mark] = report.end
+        elif refusal := _refusal(node, replica, report):
+            _refuse(node, replica, report, refusal)
+            acks[node.pk][mark] = report.end
+        else:
+            cursor = cursors.setdefault(
+                (replica.pk, report.stream), Cursor(replica=replica, stream=report.stream, offset=0)
+            )
+            intake = intakes.setdefault(replica.pk, Intake(replica))
+            _take(intake, report, cursor)
+            acks[node.pk][mark] = cursor.offset
+    news = [intake for intake in intakes.values() if intake.stored]
+    _save_cursors(news, cursors)
+    _store_points(news)
+    logs = outputs.store({intake.replica: intake.output for intake in news if intake.output})
+    for intake in news:
+        _announce(intake, logs.get(intake.replica.pk, []))
+    progress.advance([(intake.replica, intake.advances) for intake in news if intake.advances])
+    for intake in news:
+        for moment in intake.moments:
+            _move(intake.replica, moment, now=now)
+    return acks
+
+
+def _refusal(node: Node, replica: Replica, report: Records) -> str:
+    if replica.node_id != node.pk:
+        return "it runs on another node"
+    if replica.attempt != report.attempt:
+        return f"it belongs to attempt {replica.attempt}, not {report.attempt}"
+    if report.stream not in set(Stream):
+        return "there is no such stream"
+    ends = report.offsets
+    ordered = all(first < second for first, second in zip([report.start, *ends], [*ends, report.end + 1], strict=True))
+    if len(ends) != len(report.records) or not ordered or not 0 <= report.start <= report.end <= ROW_ID_MAX:
+        return "its offsets do not fit its records"
+    return ""
+
+
+def _refuse(node: Node, replica: Replica, report: Records, refusal: str) -> None:
+    logger.warning("refused records of replica %s from node %s: %s", replica.pk, node.pk, refusal)
+    text = f"Output of {replica} (attempt {report.attempt}) from {node.name} was refused: {refusal}."
+    _note_once(replica, kind="output_refused", text=text)
+
+
+def _take(intake: Intake, report: Records, cursor: Cursor) -> None:
+    """Decode the part of a slice behind the cursor, and move the cursor. A slice beyond the cursor is left alone."""
+    if report.start > cursor.offset or report.end <= cursor.offset:
+        return
+    begin = intake.stored.get(report.stream, (cursor.offset, 0))[0]
+    for end, data in zip(report.offsets, report.records, strict=True):
+        if end > cursor.offset:
+            try:
+                _sort_in(intake, decode_record(data))
+            except (msgspec.DecodeError, ValueError, OverflowError) as error:
+                note_skipped(intake.replica, why=str(error))
+    cursor.offset = report.end
+    intake.stored[report.stream] = (begin, report.end)
+
+
+def note_skipped(replica: Replica, *, why: str) -> None:
+    """A record that nothing can be made of is passed over: said in the log each time, in the job's history once."""
+    logger.error("skipped a record of replica %s: %s", replica.pk, why)
+    _note_once(replica, kind="record_skipped", text=f"A record of {replica} could not be stored and was skipped: {why}")
+
+
+def _sort_in(intake: Intake, record: Record) -> None:
+    match record:
+        case Points():
+            owner = series.Owner(replica_id=intake.replica.pk)
+            intake.runs += [
+                series.Addition(owner, series.tidy_name(name), series.run_of(record.steps, record.times, values))
+                for name, values in zip(record.names, record.values, strict=True)
+            ]
+        case Log() | Gap():
+            intake.output.append(record)
+        case Progress() | Summary():
+            intake.advances.append(record)
+        case Started() | Phase() | Exit():
+            intake.moments.append(record)
+        case Failure():
+            # The shim repeats it in its Exit, and the traceback is on stderr, so in the log.
+            pass
+
+
+def _save_cursors(intakes: Iterable[Intake], cursors: dict[tuple[int, str], Cursor]) -> None:
+    moved: list[Cursor] = []
+    for intake in intakes:
+        finals = _finals(intake)
+        for stream in intake.stored.keys() | finals.keys():
+            cursor = cursors.setdefault((intake.replica.pk, stream), Cursor(replica=intake.replica, stream=stream))
+            cursor.final = finals.get(stream, cursor.final)
+            moved.append(cursor)
+    Cursor.objects.bulk_create(
+        [Cursor(replica_id=row.replica_id, stream=row.stream, offset=row.offset, final=row.final) for row in moved],
+        update_conflicts=True,
+        unique_fields=["replica", "stream"],
+        update_fields=["offset", "final"],
+    )
+
+
+def _finals(intake: Intake) -> dict[str, int]:
+    """The lengths that an Exit gave to the streams there are."""
+    return {
+        stream: min(max(size, 0), ROW_ID_MAX)
+        for moment in intake.moments
+        if isinstance(moment, Exit)
+        for stream, size in moment.final.items()
+        if stream in set(Stream)
+    }
+
+
+def _store_points(intakes: Sequence[Intake]) -> None:
+    refused = series.append(addition for intake in intakes for addition in intake.runs)
+    for intake in intakes:
+        owner = series.Owner(replica_id=intake.replica.pk)
+        if any(refused_owner == owner for refused_owner, _ in refused):
+            intake.runs = [addition for addition in intake.runs if (owner, addition.name) not in refused]
+            text = f"{intake.replica} writes more than {series.NAMES_PER_OWNER} series; further names are not kept."
+            _note_once(intake.replica, kind="series_refused", text=text)
+
+
+def _announce(intake: Intake, pieces: Sequence[Output]) -> None:
+    """The trainer's advance is told even without points, so that a page knows that it missed nothing."""
+    replica, events = intake.replica, []
+    name, attempt = str(replica), replica.attempt
+    if advance := intake.stored.get(Stream.TRAINER):
+        runs: dict[str, list[series.Run]] = defaultdict(list)
+        for addition in intake.runs:
+            runs[addition.name].append(addition.run)
+        columns = {name: _columns(series.thin(series.join(found), LIVE_POINTS)) for name, found in runs.items()}
+        start, end = advance
+        events.append(
+            live.points_stored(
+                replica=name, replica_id=replica.pk, attempt=attempt, start=start, end=end, series=columns
+            )
+        )
+    if pieces:
+        text = "".join(piece.text for piece in pieces)
+        start, end, at = pieces[0].start, pieces[-1].end, pieces[0].at
+        events.append(
+            live.log_stored(
+                replica=name, replica_id=replica.pk, attempt=attempt, start=start, end=end, at=at, text=text
+            )
+        )
+    live.announce(live.job_group(replica.job_id), events)
+
+
+def _move(replica: Replica, moment: Started | Phase | Exit, *, now: datetime) -> None:
+    match moment:
+        case Started():
+            gang.on_started(replica=replica, record=moment, now=now)
+        case Phase():
+            gang.on_phase(replica=replica, record=moment, now=now)
+        case Exit():
+            gang.on_exit(replica=replica, record=moment, now=now)
+
+
+def _note_once(replica: Replica, *, kind: str, text: str) -> None:
+    """A line in the job's history, unless one of this kind about this replica is there."""
+    told = Event.objects.filter(job_id=replica.job_id, kind=kind, attempt=replica.attempt)
+    if not told.filter(text__contains=f"{replica} ").exists():
+        transitions.record(kind=kind, text=text[:2000].replace("\0", ""), job=replica.job, attempt=replica.attempt)
+
+
+def _columns(run: series.Run) -> live.Columns:
+    values: list[float | str] = run.values.tolist()
+    for place in np.flatnonzero(~np.isfinite(run.values)):
+        values[place] = str(live.jsonable(values[place]))
+    return {"steps": run.steps.tolist(), "times": run.times.tolist(), "values": values}
