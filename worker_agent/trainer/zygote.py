@@ -1,0 +1,170 @@
+"""The zygote: a process that has imported TensorFlow and nothing more, forked once per replica.
+
+Started by the daemon by name, one per Keras flavour: `python -m worker_agent.trainer.zygote --flavour keras3 --socket
+PATH`. The socket exists when it is ready. A client connects, sends a plan's path and a newline, and reads one line: the
+pid of the shim that now owns the replica (in a session of its own, as after a cold start). It never runs a TensorFlow
+operation: that would start threads, and threads do not survive a fork. It ends when whoever started it is gone.
+"""
+
+import argparse
+import contextlib
+import gc
+import importlib
+import os
+import signal
+import socket
+import sys
+import traceback
+from pathlib import Path
+
+from worker_agent.protocol import codec
+from worker_agent.protocol.plan import Plan
+from worker_agent.shim import become_child, supervise
+from worker_agent.trainer.outcome import ExitCode
+
+FLAVOURS = ("keras3", "tf_keras")
+REQUEST_BYTES = 4096
+REQUEST_S = 2.0
+HOUSEKEEPING_S = 1.0
+
+# One thread in each maths library: theirs start at import and would be missing in the child.
+_SINGLE_THREADED = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# What nearly every recipe needs; scikit-learn only where it is installed.
+_PRELOADED = ("sklearn.datasets",)
+
+
+def main() -> None:
+    """Import, then serve until the parent is gone."""
+    parser = argparse.ArgumentParser(prog="python -m worker_agent.trainer.zygote", description=__doc__)
+    parser.add_argument("--flavour", choices=FLAVOURS, required=True)
+    parser.add_argument("--socket", type=Path, required=True)
+    given = parser.parse_args()
+    parent = os.getppid()
+    preload(given.flavour)
+    serve(given.socket, parent=parent)
+
+
+def preload(flavour: str) -> None:
+    """Everything a training process imports before the recipe, for one Keras flavour. Leaves one thread."""
+    for name in _SINGLE_THREADED:
+        os.environ[name] = "1"
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if flavour == "tf_keras":
+        from worker_agent.trainer import keras_alias
+
+        keras_alias.install()
+        rooms = ("parameter_server",)
+    else:
+        rooms = ("one_device", "mirrored", "multi_worker_mirrored")
+    for room in rooms:
+        importlib.import_module(f"worker_agent.trainer.strategies.{room}")
+    importlib.import_module("worker_agent.trainer.__main__")
+    for name in _PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # the children share these pages as long as nobody touches them
+
+
+def serve(path: Path, *, parent: int) -> None:
+    """Answer requests; collect ended shims; leave when `parent` is no longer ours."""
+    path.unlink(missing_ok=True)
+    door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    os.umask(0o077)
+    door.bind(str(path))
+    door.listen(64)
+    door.settimeout(HOUSEKEEPING_S)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        while os.getppid() == parent:
+            _collect_children()
+            with contextlib.suppress(TimeoutError):
+                guest, _ = door.accept()
+                with guest:
+                    _answer(door, guest)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _answer(door: socket.socket, guest: socket.socket) -> None:
+    """Fork a shim for the plan that is asked for; a request that cannot be read is dropped."""
+    guest.settimeout(REQUEST_S)
+    try:
+        request = guest.makefile("rb").readline(REQUEST_BYTES).decode().strip()
+        plan = codec.decode_plan(Path(request).read_bytes())
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"zygote: not a plan: {error}\n")
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid == 0:
+        door.close()
+        guest.close()
+        _be_shim(plan, Path(request))
+    with contextlib.suppress(OSError):
+        guest.sendall(f"{pid}\n".encode())
+
+
+def _be_shim(plan: Plan, path: Path) -> None:
+    """In the first child: leave the zygote's session, supervise, and never return."""
+    code = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        supervise(plan, lambda environment, output: _start_training(path, environment, output), warm=True)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _start_training(path: Path, environment: dict[str, str], output: int) -> int:
+    """The shim's `start`: fork the training process; its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = int(ExitCode.EXCEPTION)
+    try:
+        become_child()
+        _be_trainer(environment, output)
+        from worker_agent.trainer.__main__ import main as train
+
+        code = train(["--plan", str(path)])
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _be_trainer(environment: dict[str, str], output: int) -> None:
+    """In the second child: the environment, the output and the import path a cold start would have."""
+    silence = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(silence, 0)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True, write_through=True)  # type: ignore[union-attr]
+    inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ.clear()
+    os.environ.update(environment)
+    for name in _SINGLE_THREADED:
+        os.environ[name] = environment.get(name, "1")
+    for folder in reversed(environment.get("PYTHONPATH", "").split(os.pathsep)):
+        if folder and folder not in inherited and folder not in sys.path:
+            sys.path.insert(0, folder)
+    os.umask(0o022)
+    gc.unfreeze()
+
+
+def _collect_children() -> None:
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+if __name__ == "__main__":
+    main()
