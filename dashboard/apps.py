@@ -11,5 +11,6 @@ class DashboardConfig(AppConfig):
     name = "dashboard"
 
     def ready(self) -> None:
-        """Register the system checks."""
+        """Register the system checks, and the Celery application through which every process sends its tasks."""
         import_module("dashboard.checks")
+        import_module("dashboard.config.celery")

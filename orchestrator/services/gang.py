@@ -97,6 +97,16 @@ def on_exit(*, replica: Replica, exit_record: Exit, now: datetime) -> None:
 
 
 @transaction.atomic
+def on_unanswered(*, replica: Replica, reason: str, now: datetime) -> None:
+    """The node's agent never took the launch command."""
+    fresh = _locked(replica)
+    if fresh is None or fresh.status != ReplicaStatus.ASSIGNED or outbox.launch_was_taken(fresh):
+        return
+    _end(fresh, cause=Cause.LAUNCH_REFUSED, message=reason, now=now)
+    advance(job_id=fresh.job_id, now=now)
+
+
+@transaction.atomic
 def on_lost(*, replica: Replica, reason: str, now: datetime) -> None:
     """The control plane gives a replica up: nobody answers for it any more."""
     fresh = _locked(replica)

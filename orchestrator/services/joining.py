@@ -61,7 +61,7 @@ def join_command(token: str) -> str:
 
 
 def join(*, token: str, name: str, address: str, inventory: Inventory, now: datetime | None = None) -> JoinGrant:
-    """Register the machine that shows this token. `name` "" takes its host name. A token is used up only if it works."""
+    """Register the machine that shows this token; `name` "" takes its host name. A refusal leaves the token unused."""
     now = now or datetime.now(UTC)
     with transaction.atomic():
         row = JoinToken.objects.select_related("cluster").filter(digest=digest_of(token)).first()

@@ -120,6 +120,9 @@ def announce_replicas(job_id: int) -> None:
     Job.objects.filter(pk=job_id).update(revision=F("revision") + 1)
     live.announce(live.job_group(job_id), [live.replicas_changed()])
     live.announce(live.MACHINES, [live.replicas_changed()])
+    nodes = Replica.objects.filter(job_id=job_id, attempt=F("job__attempt")).exclude(node=None)
+    for node_id in nodes.order_by().values_list("node_id", flat=True).distinct():
+        live.announce(live.node_group(str(node_id)), [live.replicas_changed()])
 
 
 def announce_node(node: Node) -> None:

@@ -1,0 +1,45 @@
+"""The control plane's Celery application: `celery -A dashboard.config.celery worker -Q control`.
+
+Every process of the control plane imports it (through `dashboard/apps.py`), because every one of them sends tasks.
+Nothing that lasts runs in Celery, results are not kept, and only JSON travels.
+"""
+
+import os
+
+from celery import Celery
+from celery.signals import setup_logging
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.config.settings")
+
+from django.conf import settings
+
+app = Celery("trainyard", set_as_current=True)
+app.conf.update(
+    broker_url=settings.REDIS_URL,
+    # A worker that starts before Redis does waits for it.
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={
+        "socket_timeout": 10,
+        "socket_connect_timeout": 5,
+        "socket_keepalive": True,
+        "health_check_interval": 10,
+    },
+    accept_content=["json"],
+    task_serializer="json",
+    result_serializer="json",
+    task_ignore_result=True,
+    task_default_queue="control",
+    task_create_missing_queues=True,
+    task_acks_late=False,
+    worker_prefetch_multiplier=1,
+    worker_hijack_root_logger=False,
+    worker_enable_remote_control=False,
+    worker_send_task_events=False,
+    enable_utc=True,
+)
+app.autodiscover_tasks(["orchestrator"])
+
+
+@setup_logging.connect
+def _keep_django_logging(**_unused: object) -> None:
+    """Django's settings have configured logging; Celery adds nothing."""

@@ -1,0 +1,46 @@
+"""`manage.py sweep`: the loop around `services/reconcile.py`. Ends cleanly on SIGTERM and Ctrl-C."""
+
+import logging
+import signal
+import threading
+from datetime import UTC, datetime
+from types import FrameType
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.db import DatabaseError, close_old_connections, connection
+
+from orchestrator.services import reconcile
+
+logger = logging.getLogger(__name__)
+
+
+class Command(BaseCommand):
+    """Converge, every few seconds."""
+
+    help = "Runs the sweep: waiting jobs, unanswered commands, silent nodes, gangs to finish, time limits."
+
+    def handle(self, *args: object, **options: object) -> None:
+        """Sweep until told to end."""
+        ending = threading.Event()
+
+        def end(_signal: int, _frame: FrameType | None) -> None:
+            ending.set()
+
+        signal.signal(signal.SIGTERM, end)
+        signal.signal(signal.SIGINT, end)
+        logger.info("the sweep runs every %g s", settings.SWEEP_EVERY_S)
+        while not ending.is_set():
+            self.step()
+            ending.wait(settings.SWEEP_EVERY_S)
+        connection.close()
+
+    def step(self) -> None:
+        """One sweep. A database that is down is waited for."""
+        try:
+            now = datetime.now(UTC)
+            reconcile.beat(name=reconcile.SWEEP_BEAT, now=now)
+            reconcile.sweep(now=now)
+        except DatabaseError:
+            logger.exception("the database did not answer; the sweep goes on")
+        close_old_connections()

@@ -1,0 +1,125 @@
+"""Placing submitted jobs: load the cluster, plan (pure), apply under guard in one transaction; commands go on commit.
+
+Called by Celery the moment a job is submitted or something became free, and by the sweep. Whoever comes second finds
+the job moved on, or the cluster's row locked until the first has applied its plan.
+"""
+
+import logging
+from datetime import datetime
+from functools import partial
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+
+from orchestrator.domain import batching, planning
+from orchestrator.domain.batching import BatchPlan
+from orchestrator.domain.planning import Placed, PlannedReplica
+from orchestrator.models import Attempt, Cluster, Job, Node, Replica
+from orchestrator.services import outbox
+from orchestrator.services.snapshot import cluster_view
+from orchestrator.services.transitions import announce_job, announce_replicas, move_job
+from worker_agent.protocol.commands import Launch
+from worker_agent.protocol.job_spec import JobSpec
+from worker_agent.protocol.states import DeviceKind, JobStatus, Role
+
+logger = logging.getLogger(__name__)
+
+# Ports are unique in the database: a plan that lost a race for one is made again.
+PLACING_TRIES = 3
+# Jobs in a row start this many ports apart, so that a port just given back rests before it is used again.
+PORT_STRIDE = 17
+
+
+def dispatch_job(*, job_id: int, now: datetime) -> bool:
+    """Launch the job if its whole gang has room now; otherwise note what it waits for. True when launched."""
+    for _ in range(PLACING_TRIES):
+        try:
+            with transaction.atomic():
+                return _dispatch(job_id, now)
+        except IntegrityError:
+            logger.info("job %s lost a race for a port and is planned again", job_id)
+    return False
+
+
+def dispatch_waiting(*, now: datetime) -> int:
+    """Try every waiting job, by priority, then by age. Smaller jobs may pass one that does not fit yet."""
+    waiting = Job.objects.filter(status=JobStatus.SUBMITTED.value).order_by("-priority", "pk")
+    return sum(dispatch_job(job_id=job_id, now=now) for job_id in waiting.values_list("pk", flat=True))
+
+
+def _dispatch(job_id: int, now: datetime) -> bool:
+    job = Job.objects.select_for_update().filter(pk=job_id, status=JobStatus.SUBMITTED.value).first()
+    if job is None:
+        return False
+    # Two gangs of one cluster are placed one after the other: devices have no constraint in the database.
+    cluster = Cluster.objects.select_for_update().get(pk=job.cluster_id)
+    spec = job.typed_spec
+    view = cluster_view(cluster, ports_avoided=_ports_of_earlier_launches(job))
+    outcome = planning.place(spec, view, port_offset=(job.pk + job.attempt) * PORT_STRIDE)
+    if not isinstance(outcome, Placed):
+        reason = outcome.waiting_for if isinstance(outcome, planning.NotNow) else outcome.message
+        if job.waiting_for != reason:
+            Job.objects.filter(pk=job.pk).update(waiting_for=reason)
+            job.waiting_for = reason
+            announce_job(job)
+        return False
+    _apply(job, cluster, spec, outcome.replicas, now)
+    return True
+
+
+def _apply(job: Job, cluster: Cluster, spec: JobSpec, planned: tuple[PlannedReplica, ...], now: datetime) -> None:
+    number = job.attempt + 1
+    places = sorted({replica.node_name for replica in planned})
+    text = f"Launch {number}: {len(planned)} {'process' if len(planned) == 1 else 'processes'} on {', '.join(places)}."
+    move_job(job=job, to=JobStatus.LAUNCHING, now=now, text=text, attempt=number, waiting_for="", cause="", reason="")
+    Attempt.objects.create(job=job, number=number, started_at=now)
+    nodes = Node.objects.in_bulk({replica.node_id for replica in planned})
+    # Worker 0 of a gang and the coordinator go first: the others wait for their port.
+    for place in sorted(planned, key=lambda replica: (replica.role is not Role.CHIEF, replica.index)):
+        row = Replica.objects.create(
+            job=job,
+            attempt=number,
+            role=place.role.value,
+            index=place.index,
+            node=nodes[place.node_id],
+            node_name=place.node_name,
+            host=place.host,
+            port=place.port,
+            devices=list(place.devices),
+            device_kind=place.device_kind.value,
+            tf_config=place.tf_config,
+        )
+        outbox.post(
+            node=nodes[place.node_id],
+            replica=row,
+            now=now,
+            build=partial(_launch, row=row, place=place, spec=spec, cluster=cluster),
+        )
+    announce_replicas(job.pk)
+
+
+def _launch(command_id: int, *, row: Replica, place: PlannedReplica, spec: JobSpec, cluster: Cluster) -> Launch:
+    batch = batching.of_spec(spec)
+    return Launch(
+        command_id=command_id,
+        replica_id=row.pk,
+        job_id=row.job_id,
+        attempt=row.attempt,
+        role=place.role,
+        index=place.index,
+        tf_config=place.tf_config,
+        host=place.host,
+        port=place.port,
+        devices=list(place.devices),
+        device_kind=DeviceKind(place.device_kind),
+        spec=spec,
+        learning_rate=batch.learning_rate if isinstance(batch, BatchPlan) else spec.learning_rate,
+        wait_for=place.wait_for,
+        rendezvous_timeout_s=settings.RENDEZVOUS_TIMEOUT_S,
+        env={**{str(name): str(value) for name, value in cluster.environment.items()}, **spec.env},
+    )
+
+
+def _ports_of_earlier_launches(job: Job) -> frozenset[tuple[str, int]]:
+    """A port that was taken once is not tried again by this job."""
+    return frozenset(job.replicas.values_list("host", "port"))

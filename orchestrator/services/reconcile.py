@@ -1,0 +1,132 @@
+"""The sweep: what converges even when every event was lost. Each step can be run at any time, by two at once, again.
+
+`manage.py sweep` runs it every few seconds, Celery when asked. Whatever it gives up is explained to the user in an
+event. Nodes are judged silent only while ingest has been alive long enough to have heard them.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import DatabaseError, transaction
+from django.db.models import Q
+
+from orchestrator.domain.lifecycle import TERMINAL_REPLICA
+from orchestrator.models import Job, JoinToken, Node, Replica, ServiceBeat
+from orchestrator.services import dispatch, gang, outbox, strays
+from orchestrator.services.transitions import IllegalTransition, StaleTransition, move_node
+from worker_agent.protocol.states import Cause, JobStatus, NodeState
+
+logger = logging.getLogger(__name__)
+
+SWEEP_BEAT = "sweep"
+INGEST_BEAT = "ingest"
+# A beat older than this is a break: the loop was away.
+BEAT_BREAK = timedelta(seconds=10)
+TOKENS_KEPT = timedelta(days=7)
+LAUNCHED = (JobStatus.LAUNCHING, JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.STOPPING)
+
+
+def sweep(*, now: datetime) -> None:
+    """Everything once. A step that fails is logged and does not keep the others from their work."""
+    for step in STEPS:
+        try:
+            step(now=now)
+        except (StaleTransition, IllegalTransition, DatabaseError):
+            logger.exception("the sweep's step %s failed and is tried again next time", step.__name__)
+
+
+def beat(*, name: str, now: datetime) -> None:
+    """A control-plane loop says that it is alive; a break begins its life anew."""
+    alive = ServiceBeat.objects.filter(name=name, beat_at__gte=now - BEAT_BREAK).update(beat_at=now)
+    if not alive:
+        ServiceBeat.objects.update_or_create(name=name, defaults={"alive_since": now, "beat_at": now})
+
+
+def lose_silent_nodes(*, now: datetime) -> None:
+    """A node not heard of for `NODE_LOST_AFTER_S`, while ingest was listening, is lost with all that runs there."""
+    limit = timedelta(seconds=settings.NODE_LOST_AFTER_S)
+    listening_since = _listening_since(now)
+    if listening_since is None or now - listening_since < limit:
+        return
+    silent = Node.objects.exclude(state=NodeState.LOST.value).filter(
+        Q(last_seen_at__lt=now - limit) | Q(last_seen_at=None, joined_at__lt=now - limit)
+    )
+    for node in silent:
+        seen = node.last_seen_at or node.joined_at
+        reason = f"Not heard of for {(now - seen).total_seconds():.0f} s (last at {seen:%H:%M:%S} UTC)."
+        move_node(node=node, to=NodeState.LOST, now=now, reason=reason, text=f"{node.name} is lost. {reason}")
+    for replica in (
+        Replica.objects.filter(node__state=NodeState.LOST.value)
+        .exclude(status__in=TERMINAL_REPLICA)
+        .select_related("node")
+    ):
+        name, reason = replica.node_name, replica.node.state_reason if replica.node else ""
+        gang.on_lost(replica=replica, reason=f"Node {name} is lost. {reason}".strip(), now=now)
+
+
+def settle_gangs(*, now: datetime) -> None:
+    """What every launched job's replicas call for, in case the event that should have said so was lost."""
+    for job_id in Job.objects.filter(status__in=LAUNCHED).values_list("pk", flat=True):
+        gang.advance(job_id=job_id, now=now)
+
+
+def enforce_time_limits(*, now: datetime) -> None:
+    """Jobs that have run longer than they were given are ended."""
+    for job_id in Job.objects.filter(
+        status=JobStatus.RUNNING.value, spec__time_limit_s__gt=0, started_at__isnull=False
+    ).values_list("pk", flat=True):
+        with transaction.atomic():
+            job = Job.objects.select_for_update().get(pk=job_id)
+            limit_s = job.typed_spec.time_limit_s
+            running = job.status == JobStatus.RUNNING and job.started_at is not None
+            if running and job.started_at is not None and now - job.started_at > timedelta(seconds=limit_s):
+                reason = f"It ran longer than its time limit of {limit_s} s."
+                gang.end_attempt(job=job, cause=Cause.TIME_LIMIT, reason=reason, now=now)
+                gang.advance(job_id=job.pk, now=now)
+
+
+def cordon_drained_nodes(*, now: datetime) -> None:
+    """A draining node on which nothing is left is drained: cordoned until somebody takes it into use again."""
+    for node in Node.objects.filter(state=NodeState.DRAINING.value).exclude(replicas__held=True):
+        reason = f"Drained. {node.state_reason}".strip()
+        text = f"{node.name} is drained: nothing runs there any more."
+        move_node(node=node, to=NodeState.CORDONED, now=now, reason=reason, text=text)
+
+
+def resend_commands(*, now: datetime) -> None:
+    """Commands that nobody acknowledged."""
+    outbox.resend(now=now)
+
+
+def dispatch_waiting(*, now: datetime) -> None:
+    """Jobs whose gang fits now."""
+    dispatch.dispatch_waiting(now=now)
+
+
+def tidy(*, now: datetime) -> None:
+    """Rows that mean nothing any more."""
+    JoinToken.objects.filter(expires_at__lt=now - TOKENS_KEPT).delete()
+    Replica.objects.filter(held=True, status__in=TERMINAL_REPLICA).update(held=False)
+
+
+def _listening_since(now: datetime) -> datetime | None:
+    row = ServiceBeat.objects.filter(name=INGEST_BEAT, beat_at__gte=now - BEAT_BREAK).first()
+    return row.alive_since if row else None
+
+
+STEPS: tuple[Callable[..., None], ...] = (
+    lose_silent_nodes,
+    strays.give_up_unlisted,
+    strays.stop_unknown,
+    strays.repeat_stops,
+    strays.refuse_unanswered_launches,
+    settle_gangs,
+    enforce_time_limits,
+    cordon_drained_nodes,
+    resend_commands,
+    dispatch_waiting,
+    strays.forget_stored,
+    tidy,
+)
