@@ -128,7 +128,7 @@ def typed_form(post: Mapping[str, str]) -> JobForm:
 
 
 def cloned_form(request: Mapping[str, object]) -> JobForm:
-    """The form that would make the given request again (see `services.jobs.request_of`), but for uploaded bytes."""
+    """The form that would make the given request again (see `services.jobs.request_of`)."""
     plain = {name: _shown(request[name]) for name in DEFAULTS if name in request and name != "env"}
     values = DEFAULTS | plain
     params = {name: _shown(value) for name, value in dict(request.get("params") or {}).items()}
@@ -136,10 +136,10 @@ def cloned_form(request: Mapping[str, object]) -> JobForm:
     limit_s = float(str(request.get("time_limit_s") or 0))
     values["time_limit"] = f"{limit_s / 60:g}" if limit_s else ""
     code = request.get("code")
-    if isinstance(code, Mapping):
-        values["source"] = "text" if "text" in code else "upload"
-        values["text"] = str(code.get("text", ""))
-        values["filename"] = str(code.get("filename", DEFAULTS["filename"]))
+    if isinstance(code, Mapping) and "text" in code:
+        values |= {"source": "text", "text": str(code["text"]), "filename": str(code["filename"])}
+    elif isinstance(code, Mapping):
+        values |= {"source": "upload", "kept": str(code["sha256"]), "kept_name": str(code["filename"])}
     return JobForm(values, params)
 
 
@@ -161,6 +161,50 @@ def request_from(
     elif code is not None:
         request["code"] = dict(code)
     return request
+
+
+@dataclass
+class PlainForm:
+    """A form of plain text fields: `values` as typed, `errors` by field."""
+
+    values: dict[str, str]
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def value(self, name: str) -> str:
+        """What stands in the field of that name."""
+        return self.values.get(name, "")
+
+    def refuse(self, errors: list[FieldError]) -> None:
+        """Put each error of a service at its field; what belongs to none stands under ""."""
+        for error in errors:
+            self.errors.setdefault(error.field if error.field in self.values else "", _sentence(error.message))
+
+
+CLUSTER_DEFAULTS = {
+    "name": "",
+    "description": "",
+    "address_range": "",
+    "interface": "",
+    "port_first": "20000",
+    "port_last": "20999",
+    "checkpoint_place": "",
+    "environment": "",
+}
+
+
+def cluster_form(post: Mapping[str, str] | None = None) -> PlainForm:
+    """The form that registers a cluster, empty or as it was sent."""
+    return PlainForm(
+        {name: default if post is None else post.get(name, "") for name, default in CLUSTER_DEFAULTS.items()}
+    )
+
+
+def cluster_fields(form: PlainForm) -> dict[str, object]:
+    """What the form asks `services.nodes.create_cluster` for."""
+    environment, wrong = environment_of(form.values["environment"])
+    if wrong:
+        form.errors["environment"] = wrong
+    return {**form.values, "environment": environment}
 
 
 def environment_of(text: str) -> tuple[dict[str, str], str]:

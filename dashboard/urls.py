@@ -1,6 +1,52 @@
-"""Every HTTP route."""
+"""Every HTTP route. A route is closed to strangers unless `dashboard/config/middleware.py` names it."""
 
 from django.contrib import admin
-from django.urls import path
+from django.contrib.auth.views import LogoutView
+from django.urls import include, path
+from django.views.generic import RedirectView
 
-urlpatterns = [path("admin/", admin.site.urls)]
+from dashboard.api import agents, health
+from dashboard.api.v1 import api
+from dashboard.views import job, job_new, jobs, machines, node, sign_in, tokens
+
+pages = [
+    path("", RedirectView.as_view(pattern_name="jobs"), name="overview"),
+    path("jobs/", jobs.jobs, name="jobs"),
+    path("jobs/find/", jobs.job_find, name="job_find"),
+    path("jobs/new/", job_new.job_new, name="job_new"),
+    path("jobs/new/preview/", job_new.job_preview, name="job_preview"),
+    path("jobs/<int:job_id>/", job.job, name="job"),
+    path("jobs/<int:job_id>/state/", job.job_state, name="job_state"),
+    path("jobs/<int:job_id>/stop/", job.job_stop, name="job_stop"),
+    path("jobs/<int:job_id>/retry/", job.job_retry, name="job_retry"),
+    path("jobs/<int:job_id>/log/", job.job_log, name="job_log"),
+    path("jobs/<int:job_id>/artifacts/<int:artifact_id>/", job.job_artifact, name="job_artifact"),
+    path("clusters/", machines.clusters, name="clusters"),
+    path("clusters/<slug:name>/", machines.cluster, name="cluster"),
+    path("clusters/<slug:name>/state/", machines.cluster_state, name="cluster_state"),
+    path("clusters/<slug:name>/join/", machines.cluster_join, name="cluster_join"),
+    path("nodes/", machines.nodes, name="nodes"),
+    path("nodes/state/", machines.nodes_state, name="nodes_state"),
+    path("nodes/<slug:node_id>/", node.node, name="node"),
+    path("nodes/<slug:node_id>/state/", node.node_state, name="node_state"),
+    path("nodes/<slug:node_id>/<slug:action>/", node.node_action, name="node_action"),
+    path("account/tokens/", tokens.tokens, name="tokens"),
+    path("account/tokens/<int:token_id>/revoke/", tokens.revoke, name="token_revoke"),
+    path("sign-in/", sign_in.SignInView.as_view(), name="sign_in"),
+    path("sign-out/", LogoutView.as_view(), name="sign_out"),
+]
+
+for_agents = [
+    path("join", agents.join, name="agent_join"),
+    path("code/<str:sha256>", agents.program, name="agent_program"),
+    path("replicas/<int:replica_id>/artifacts/<str:name>", agents.artifact, name="agent_artifact"),
+]
+
+urlpatterns = [
+    *pages,
+    path("admin/", admin.site.urls),
+    path("api/v1/", api.urls),
+    path("agent/v1/", include(for_agents)),
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+]

@@ -15,7 +15,6 @@ import msgspec
 
 from worker_agent.processes import Identity
 from worker_agent.protocol.codec import decode_record, encode
-from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import Exit, Stream
 from worker_agent.protocol.states import Cause
 from worker_agent.spool import HEADER_BYTES, Writer, length, tail
@@ -58,9 +57,9 @@ def read_stop(folder: Path) -> StopRequest | None:
     return _read(folder / _STOP_FILE, StopRequest)
 
 
-def append_exit(writer: Writer, plan: Plan, *, cause: Cause, message: str, ending: Ending) -> None:
+def append_exit(writer: Writer, spool: Path, *, cause: Cause, message: str, ending: Ending) -> None:
     """Append (not flush) the Exit record, with the final length of both streams, this record included."""
-    trainer = length(Path(plan.spool) / Stream.TRAINER)
+    trainer = length(spool / Stream.TRAINER)
     final = 0
     while True:
         record = Exit(
@@ -79,9 +78,9 @@ def append_exit(writer: Writer, plan: Plan, *, cause: Cause, message: str, endin
         final = end
 
 
-def find_exit(plan: Plan) -> Exit | None:
+def find_exit(spool: Path) -> Exit | None:
     """The Exit record of a replica, once it is written."""
-    records = tail(Path(plan.spool) / Stream.SHIM, segments=1)
+    records = tail(spool / Stream.SHIM, segments=1)
     last = decode_record(records[-1]) if records else None
     return last if isinstance(last, Exit) else None
 

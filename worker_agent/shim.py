@@ -61,7 +61,7 @@ def supervise(plan: Plan, start: StartProcess, *, warm: bool = False) -> None:
     lock = os.open(Path(plan.folder) / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if find_exit(plan) is None:
+        if find_exit(Path(plan.spool)) is None:
             _Shim(plan).run(start, warm=warm)
     except BlockingIOError:
         return
@@ -298,7 +298,7 @@ class _Shim:
         """The last record; waits for the disk as long as it takes, because without it the end would be a guess."""
         ending = self._ending or Ending(code=None, signal=None)
         self._own_up()
-        append_exit(self._writer, self._plan, cause=cause, message=message, ending=ending)
+        append_exit(self._writer, Path(self._plan.spool), cause=cause, message=message, ending=ending)
         while self._writer.pending_bytes:
             self._flush()
             if self._writer.pending_bytes:

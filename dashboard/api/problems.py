@@ -1,7 +1,6 @@
 """One shape for every error of REST and of the agents' routes: `{"detail": …, "errors": [{"field", "message"}]}`."""
 
 import math
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -13,7 +12,9 @@ from ninja.errors import AuthenticationError, HttpError, Throttled, ValidationEr
 from pydantic import Field
 
 from orchestrator.queries.errors import NotFound
+from orchestrator.services.artifacts import NoSpace
 from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invalid
+from orchestrator.services.transitions import StaleTransition
 
 # Where pydantic puts the part of the request in front of a field's name.
 REQUEST_PARTS = frozenset({"body", "query", "path", "form", "file", "header", "cookie", "response"})
@@ -43,6 +44,8 @@ REFUSALS: dict[type[Exception], tuple[int, str]] = {
     Http404: (404, "There is no such thing."),
     Forbidden: (403, "Your role does not allow this."),
     Conflict: (409, "It has changed meanwhile."),
+    StaleTransition: (409, "It has changed meanwhile."),
+    NoSpace: (507, "The disk of the control plane is full."),
     RequestDataTooBig: (413, "The request is too large."),
     TooManyFilesSent: (413, "The request has too many files."),
     DatabaseError: (503, "The database does not answer. Try again soon."),
@@ -60,10 +63,17 @@ def install(api: NinjaAPI) -> None:
     api.add_exception_handler(AuthenticationError, _sign_in)
     api.add_exception_handler(Throttled, _slower)
     api.add_exception_handler(ValidationError, _not_as_described)
-    api.add_exception_handler(Invalid, _invalid)
+    api.add_exception_handler(Invalid, lambda request, error: _invalid(error))
     api.add_exception_handler(HttpError, lambda request, error: problem(error.status_code, str(error)))
-    for kind, (status, words) in REFUSALS.items():
-        api.add_exception_handler(kind, partial(_refused, status=status, words=words))
+    for kind in REFUSALS:
+        api.add_exception_handler(kind, lambda request, error: _refusal(error))
+
+
+def answer_to(error: Exception) -> HttpResponse | None:
+    """The answer to an exception of services and queries, outside of ninja; None for a fault of ours."""
+    if isinstance(error, Invalid):
+        return _invalid(error)
+    return _refusal(error) if isinstance(error, tuple(REFUSALS)) else None
 
 
 def _sign_in(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
@@ -79,12 +89,13 @@ def _slower(request: HttpRequest, error: Throttled) -> HttpResponse:
     return response
 
 
-def _refused(request: HttpRequest, error: Exception, *, status: int, words: str) -> HttpResponse:
+def _refusal(error: Exception) -> HttpResponse:
+    status, words = next(REFUSALS[kind] for kind in type(error).__mro__ if kind in REFUSALS)
     own_words = isinstance(error, NotFound | Forbidden | Conflict)
     return problem(status, (str(error) if own_words else "") or words)
 
 
-def _invalid(request: HttpRequest, error: Invalid) -> HttpResponse:
+def _invalid(error: Invalid) -> HttpResponse:
     return problem(422, _sentence(error.errors), error.errors)
 
 

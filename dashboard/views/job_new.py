@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.forms import JobForm, cloned_form, empty_form, request_from, typed_form
+from dashboard.views.answers import page
 from dashboard.views.job_panel import panel
 from orchestrator import catalogue
 from orchestrator.domain.recipes import RecipeInfo
@@ -24,7 +24,7 @@ from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import machines
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import code, jobs, submission
-from orchestrator.services.errors import Invalid
+from orchestrator.services.errors import Forbidden, Invalid
 
 VIEWER = "Your role is viewer: you may look at everything, but not start jobs. An administrator can change your role."
 STRATEGIES = (
@@ -62,26 +62,28 @@ class Read:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
+@page
 def job_new(request: HttpRequest) -> HttpResponse:
     """The form; by POST the job, or the form again with an error at each wrong field."""
     _must_run_jobs(request)
     if request.method != "POST":
-        return _page(request, _first(request))
+        return _printed(request, _first(request))
     read = _read(request)
     if request.POST.get("do") == "edit":
-        return _page(request, _with_recipe_text(read))
+        return _printed(request, _with_recipe_text(read))
     if request.POST.get("do") == "show" or read.form.errors:
         _explain(read, request.user)
-        return _page(request, read, status=422 if read.form.errors else 200)
+        return _printed(request, read, status=422 if read.form.errors else 200)
     try:
         job = jobs.submit_job(request=read.request, by=request.user)
     except Invalid as refused:
         read.form.refuse(refused.errors)
-        return _page(request, read, status=422)
+        return _printed(request, read, status=422)
     return redirect("job", job.pk)
 
 
 @require_POST
+@page
 def job_preview(request: HttpRequest) -> JsonResponse:
     """What the form as it stands would make: errors by field, and the changed parts of the page as HTML."""
     _must_run_jobs(request)
@@ -99,7 +101,7 @@ def job_preview(request: HttpRequest) -> JsonResponse:
     )
 
 
-def _page(request: HttpRequest, read: Read, status: int = 200) -> HttpResponse:
+def _printed(request: HttpRequest, read: Read, status: int = 200) -> HttpResponse:
     found = submission.preview(read.request, by=request.user)
     entries = catalogue.entries()
     context = {
@@ -133,11 +135,9 @@ def _first(request: HttpRequest) -> Read:
 
 
 def _clone_of(request: HttpRequest, wanted: str) -> JobForm:
-    try:
-        job = job_queries.get(request.user, int(wanted))
-    except (ValueError, NotFound) as missing:
-        raise Http404("There is no such job to clone.") from missing
-    return cloned_form(jobs.request_of(job))
+    if not (wanted.isascii() and wanted.isdecimal()):
+        raise NotFound("There is no such job to clone.")
+    return cloned_form(jobs.request_of(job_queries.get(request.user, int(wanted))))
 
 
 def _read(request: HttpRequest) -> Read:
@@ -208,4 +208,4 @@ def _program_key(read: Read) -> str:
 
 def _must_run_jobs(request: HttpRequest) -> None:
     if not getattr(request.user, "may_run_jobs", False):
-        raise PermissionDenied(VIEWER)
+        raise Forbidden(VIEWER)

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from orchestrator.queries.machines import Slot
 
-GB = 1_000_000_000
+GB, MB = 1_000_000_000, 1_000_000
 TIMES, MISSING = "\u00d7", "\u2013"
 KINDS = {"gpu": ("GPU", "GPUs"), "cpu": ("CPU slot", "CPU slots")}
 
@@ -34,13 +34,16 @@ class NodeRow:
     cpu: str
     gpu: str
     memory: str
+    curve: list[float]
     jobs: int
     beat: Span
 
 
-def rows(nodes: Iterable[Any], slots: Mapping[str, list[Slot]], *, now: datetime) -> list[NodeRow]:
-    """One row per node, in the given order."""
-    return [_row(node, slots.get(node.pk, []), now) for node in nodes]
+def rows(
+    nodes: Iterable[Any], slots: Mapping[str, list[Slot]], curves: Mapping[str, list[float]], *, now: datetime
+) -> list[NodeRow]:
+    """One row per node, in the given order; `curves` is the recent CPU load by node id."""
+    return [_row(node, slots.get(node.pk, []), curves.get(node.pk, []), now) for node in nodes]
 
 
 def counts(slots: Mapping[str, list[Slot]]) -> dict[str, int]:
@@ -104,7 +107,7 @@ def load_of(node: Any) -> dict[str, str]:
     }
 
 
-def _row(node: Any, slots: list[Slot], now: datetime) -> NodeRow:
+def _row(node: Any, slots: list[Slot], curve: list[float], now: datetime) -> NodeRow:
     free = sum(slot.state == "free" for slot in slots)
     holders = {slot.holder.job_id for slot in slots if slot.holder is not None}
     explained = node.state != "ready" and node.state_reason
@@ -113,10 +116,53 @@ def _row(node: Any, slots: list[Slot], now: datetime) -> NodeRow:
         slots=slots,
         note=node.state_reason if explained else f"{node.address}, {devices_in_words(node.devices)}",
         cells_label=f"{node.name}: {free} of {len(slots)} free",
+        curve=curve if node.state != "lost" else [],
         jobs=len(holders),
         beat=ago(node.last_seen_at, now),
         **load_of(node),
     )
+
+
+def figures(node: Any, series: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tiles of the node page: load now, each with its recent curve; `key` names the live number."""
+    known = {} if node.state == "lost" else node.sample
+    curves = {name: view.values for name, view in series.items()} if known else {}
+    used, total = known.get("memory_used_bytes"), known.get("memory_total_bytes")
+    sent, received = known.get("network_sent_bps"), known.get("network_received_bps")
+    return [
+        {
+            "key": "cpu",
+            "label": "CPU",
+            "figure": MISSING if not known else f"{known['cpu_percent']:.0f}",
+            "unit": "%",
+            "note": f"of {node.inventory.get('cores', MISSING)} cores",
+            "values": curves.get("cpu_percent", []),
+        },
+        {
+            "key": "memory",
+            "label": "Memory",
+            "figure": MISSING if used is None else f"{used / GB:.1f}",
+            "unit": "GB",
+            "note": f"of {total / GB:.1f} GB" if total else "",
+            "values": curves.get("memory_used_bytes", []),
+        },
+        {
+            "key": "received",
+            "label": "Network in",
+            "figure": MISSING if received is None else f"{received / MB:.1f}",
+            "unit": "MB/s",
+            "note": "",
+            "values": curves.get("network_received_bps", []),
+        },
+        {
+            "key": "sent",
+            "label": "Network out",
+            "figure": MISSING if sent is None else f"{sent / MB:.1f}",
+            "unit": "MB/s",
+            "note": "",
+            "values": curves.get("network_sent_bps", []),
+        },
+    ]
 
 
 def device_tiles(node: Any, slots: list[Slot]) -> list[dict[str, Any]]:

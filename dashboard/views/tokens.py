@@ -1,13 +1,13 @@
 """A person's API tokens: made here, shown once, revoked here."""
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
+from dashboard.views.answers import page
 from dashboard.views.once import forgotten, hand_over, taken
-from orchestrator.queries.errors import NotFound
 from orchestrator.services import accounts
 from orchestrator.services.errors import Invalid
 
@@ -33,16 +33,14 @@ def tokens(request: HttpRequest) -> HttpResponse:
         "errors": errors,
         "general": errors.get("", ""),
     }
-    page = render(request, "dashboard/tokens.html", context, status=422 if errors else 200)
-    return forgotten(page, name=FRESH)
+    answer = render(request, "dashboard/tokens.html", context, status=422 if errors else 200)
+    return forgotten(answer, name=FRESH)
 
 
 @require_POST
+@page
 def revoke(request: HttpRequest, token_id: int) -> HttpResponse:
     """End one of one's own tokens."""
-    try:
-        accounts.revoke_api_token(user=request.user, token_id=token_id)
-    except NotFound as missing:
-        raise Http404(str(missing)) from missing
+    accounts.revoke_api_token(user=request.user, token_id=token_id)
     messages.success(request, "The token is revoked. Programs that use it are refused from now on.")
     return redirect("tokens")

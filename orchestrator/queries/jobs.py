@@ -25,10 +25,14 @@ Person = User | AnonymousUser
 
 
 class Page(NamedTuple):
-    """One page of jobs, newest first; `next` is the cursor of the page behind it, None on the last."""
+    """One page of jobs, newest first; `next` is the cursor of the page behind it, None on the last.
+
+    `newer` is what to give as `after` for the page before it, None on the first.
+    """
 
     items: list[Job]
     next: int | None
+    newer: int | None = None
 
 
 def visible_jobs(user: Person) -> QuerySet[Job]:
@@ -47,9 +51,11 @@ def page(
     cluster: str = "",
     search: str = "",
     cursor: int | None = None,
+    after: int | None = None,
     limit: int = 50,
 ) -> Page:
-    """Jobs with id below `cursor`, newest first. Empty filters do not filter; `search` is part of a name, or an id."""
+    """Jobs with id below `cursor` (or the nearest above `after`), newest first. Empty filters do not filter; `search`
+    is part of a name, or an id."""
     jobs = visible_jobs(user)
     if wanted := list(status):
         jobs = jobs.filter(status__in=wanted)
@@ -62,12 +68,18 @@ def page(
     if search := search.strip().replace("\0", ""):
         by_id = _ID_SEARCH.fullmatch(search)
         jobs = jobs.filter(Q(name__icontains=search) | (Q(pk=int(by_id[1])) if by_id else Q()))
-    if cursor is not None:
-        jobs = jobs.filter(pk__lt=cursor)
     size = min(max(limit, 1), PAGE_LIMIT)
-    found = list(jobs.order_by("-pk")[: size + 1])
+    if after is not None:
+        found = list(jobs.filter(pk__gt=after).order_by("pk")[: size + 1])
+        items = found[size - 1 :: -1] if len(found) > size else found[::-1]
+        if items:
+            older = jobs.filter(pk__lt=items[-1].pk).exists()
+            return Page(items, items[-1].pk if older else None, items[0].pk if len(found) > size else None)
+    before = jobs if cursor is None else jobs.filter(pk__lt=cursor)
+    found = list(before.order_by("-pk")[: size + 1])
     items = found[:size]
-    return Page(items=items, next=items[-1].pk if len(found) > size else None)
+    newer = items[0].pk if cursor is not None and items and jobs.filter(pk__gt=items[0].pk).exists() else None
+    return Page(items, items[-1].pk if len(found) > size else None, newer)
 
 
 def recent(user: Person, *, limit: int = 8, live: bool | None = None) -> list[Job]:

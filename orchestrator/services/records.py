@@ -215,11 +215,11 @@ def _announce(intake: Intake, pieces: Sequence[Output]) -> None:
 def _move(replica: Replica, moment: Started | Phase | Exit, *, now: datetime) -> None:
     match moment:
         case Started():
-            gang.on_started(replica=replica, record=moment, now=now)
+            gang.on_started(replica=replica, pid=moment.pid, warm=moment.warm, now=now)
         case Phase():
-            gang.on_phase(replica=replica, record=moment, now=now)
+            gang.on_phase(replica=replica, phase=moment.name, now=now)
         case Exit():
-            gang.on_exit(replica=replica, record=moment, now=now)
+            gang.on_exit(replica=replica, exit_record=moment, now=now)
 
 
 def _note_once(replica: Replica, *, kind: str, text: str) -> None:

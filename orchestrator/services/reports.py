@@ -45,7 +45,7 @@ def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
             if node.state == NodeState.LOST:
                 _welcome_back(node, now=now)
         for node, ack in acks:
-            gang.on_ack(node=node, ack=ack, now=now)
+            gang.on_ack(node=node, command_id=ack.command_id, refused=ack.refused, now=now)
         return records.store(slices, now=now) if slices else {}
 
 

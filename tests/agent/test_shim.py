@@ -67,7 +67,7 @@ class Running:
 
     def exit(self) -> Exit:
         assert self.process.wait(timeout=20) == 0
-        found = find_exit(self.plan)
+        found = find_exit(Path(self.plan.spool))
         assert found is not None
         assert found.final == {"trainer": 0, "shim": length(Path(self.plan.spool) / "shim")}
         return found
