@@ -1,0 +1,158 @@
+"""The agent's HTTP side: joining, code down, artifacts up; signed with the node's key.
+
+The little that does not go through Redis. Called by `__main__` (join), `code.py` and `uploads.py`.
+"""
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import httpx
+import msgspec
+
+from worker_agent.protocol.envelope import sign_request
+from worker_agent.protocol.reports import Inventory
+
+CODE_BYTES_MAX = 256 * 1024 * 1024
+
+_TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+_PREFIX = "/agent/v1"
+
+
+class Unreachable(Exception):
+    """The control plane did not answer, or is in trouble itself: worth trying again."""
+
+
+class Rejected(Exception):
+    """The control plane answered no. `status` is the HTTP status, the message what it said."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node is told once, when it joins."""
+
+    node_id: str
+    node_key: str
+    node_name: str
+    cluster: str
+    redis_url: str
+    heartbeat_s: float
+
+
+class _JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
+    token: str
+    name: str
+    address: str
+    inventory: Inventory
+
+
+def join(url: str, *, token: str, name: str, address: str, inventory: Inventory) -> Grant:
+    """Exchange a one-time token for a node's identity; raises `Unreachable` or `Rejected`."""
+    body = msgspec.json.encode(_JoinRequest(token=token, name=name, address=address, inventory=inventory))
+    with httpx.Client(timeout=_TIMEOUT, trust_env=False) as client, _as_our_errors():
+        answer = client.post(
+            f"{url.rstrip('/')}{_PREFIX}/join", content=body, headers={"Content-Type": "application/json"}
+        )
+    _check(answer)
+    try:
+        return msgspec.json.decode(answer.content, type=Grant)
+    except msgspec.DecodeError as error:
+        raise Rejected(answer.status_code, f"{url} does not answer like a Trainyard control plane.") from error
+
+
+class ControlPlane:
+    """Signed requests of one node. Used by several threads."""
+
+    def __init__(self, url: str, *, node_id: str, key: bytes) -> None:
+        self._url = url.rstrip("/")
+        self._base_path = urlsplit(self._url).path
+        self._node_id = node_id
+        self._key = key
+        self._client = httpx.Client(timeout=_TIMEOUT, trust_env=False)
+
+    def download_code(self, sha256: str, target: Path) -> None:
+        """Write the program with this digest to `target`, whole or not at all; raises `Unreachable` or `Rejected`."""
+        path = f"{_PREFIX}/code/{sha256}"
+        partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+        digest = hashlib.sha256()
+        size_bytes = 0
+        try:
+            headers = self._signed("GET", path)
+            with _as_our_errors(), self._client.stream("GET", self._url + path, headers=headers) as answer:
+                if answer.status_code != httpx.codes.OK:
+                    answer.read()
+                _check(answer)
+                with partial.open("wb") as file:
+                    for chunk in answer.iter_bytes():
+                        size_bytes += len(chunk)
+                        if size_bytes > CODE_BYTES_MAX:
+                            raise Rejected(413, f"The code is larger than {CODE_BYTES_MAX // 2**20} MB.")
+                        digest.update(chunk)
+                        file.write(chunk)
+            if digest.hexdigest() != sha256:
+                raise Rejected(200, "The code that arrived is not the code that was submitted (its digest differs).")
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def upload_artifact(self, file: Path, *, name: str, replica_id: int, attempt: int, metrics: str) -> None:
+        """Deliver one file; doing it again is harmless. Raises `Unreachable` or `Rejected`."""
+        path = f"{_PREFIX}/replicas/{replica_id}/artifacts/{name}"
+        with file.open("rb") as content:
+            sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+            content.seek(0)
+            headers = {
+                **self._signed("PUT", path),
+                "Content-Length": str(file.stat().st_size),
+                "Content-Type": "application/octet-stream",
+                "X-Trainyard-Sha256": sha256,
+                **({"X-Trainyard-Metrics": metrics} if metrics else {}),
+            }
+            with _as_our_errors():
+                answer = self._client.put(
+                    self._url + quote(path), params={"attempt": attempt}, content=content, headers=headers
+                )
+        _check(answer)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._client.close()
+
+    def _signed(self, method: str, path: str) -> dict[str, str]:
+        at = int(time.time())
+        mac = sign_request(method=method, path=self._base_path + path, at=at, key=self._key)
+        return {"Authorization": f"Trainyard node={self._node_id}, at={at}, mac={mac}"}
+
+
+@contextlib.contextmanager
+def _as_our_errors() -> Iterator[None]:
+    try:
+        yield
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+        raise Rejected(0, f"This is not a web address: {error}") from error
+    except httpx.HTTPError as error:
+        raise Unreachable(str(error) or type(error).__name__) from error
+
+
+def _check(answer: httpx.Response) -> None:
+    if answer.is_success:
+        return
+    if answer.status_code >= 500 or answer.status_code in (408, 429):
+        raise Unreachable(f"it answered {answer.status_code}")
+    raise Rejected(answer.status_code, _detail(answer))
+
+
+def _detail(answer: httpx.Response) -> str:
+    """The sentence in an error answer."""
+    try:
+        detail = msgspec.json.decode(answer.content)["detail"]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        detail = ""
+    return str(detail)[:1000] if detail else f"It answered {answer.status_code} {answer.reason_phrase}."

@@ -1,0 +1,134 @@
+"""What this machine has and how busy it is: devices, versions, samples of the machine and of each replica.
+
+GPUs are seen through NVML, which does not touch CUDA; without one, logical CPU slots stand in. Versions come from the
+packages' metadata: TensorFlow is never imported here.
+"""
+
+import contextlib
+import os
+import platform
+import socket
+import time
+from importlib import metadata
+
+import psutil
+import pynvml
+
+from worker_agent.protocol.reports import Device, GpuSample, Inventory, Sample
+from worker_agent.protocol.states import DeviceKind
+
+CPU_SLOTS_MIN = 2
+
+
+class Devices:
+    """The GPUs of this machine as long as the agent runs."""
+
+    def __init__(self) -> None:
+        self._handles: list[object] = []
+        try:
+            pynvml.nvmlInit()
+            self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        except pynvml.NVMLError:
+            self._handles = []
+
+    def slots(self, cpu_slots: int) -> list[Device]:
+        """The device slots: real GPUs, or `cpu_slots` CPU slots (0: one per core, at least two) where none are."""
+        if self._handles:
+            return [self._device(index, handle) for index, handle in enumerate(self._handles)]
+        count = cpu_slots or max(CPU_SLOTS_MIN, os.cpu_count() or 1)
+        return [Device(index=index, kind=DeviceKind.CPU, name=f"CPU slot {index}") for index in range(count)]
+
+    def samples(self) -> list[GpuSample]:
+        """How busy each GPU is; one that does not answer is left out."""
+        found = []
+        for index, handle in enumerate(self._handles):
+            with contextlib.suppress(pynvml.NVMLError):
+                found.append(
+                    GpuSample(
+                        index=index,
+                        utilisation=float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+                        memory_bytes=int(pynvml.nvmlDeviceGetMemoryInfo(handle).used),
+                        temperature=float(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
+                        power_w=pynvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+                    )
+                )
+        return found
+
+    def _device(self, index: int, handle: object) -> Device:
+        name = pynvml.nvmlDeviceGetName(handle)
+        memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        text = name.decode() if isinstance(name, bytes) else str(name)
+        return Device(index=index, kind=DeviceKind.GPU, name=text, memory_bytes=memory_bytes)
+
+
+def take_inventory(devices: Devices, *, cpu_slots: int) -> Inventory:
+    """What this node has and runs."""
+    return Inventory(
+        hostname=socket.gethostname(),
+        cores=os.cpu_count() or 1,
+        memory_bytes=int(psutil.virtual_memory().total),
+        devices=devices.slots(cpu_slots),
+        python=platform.python_version(),
+        tensorflow=_version("tensorflow", "tensorflow-cpu"),
+        keras=_version("keras"),
+        tf_keras=_version("tf_keras"),
+        agent=_version("trainyard") or "0.1.0",
+        platform=platform.platform(),
+    )
+
+
+class Sampler:
+    """The machine's load; rates are since the previous sample."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._network = psutil.net_io_counters()
+        self._taken_at = time.monotonic()
+        psutil.cpu_percent()
+
+    def take(self, *, at: float) -> Sample:
+        """The load now; `at` is the wall clock."""
+        network, now = psutil.net_io_counters(), time.monotonic()
+        elapsed_s = max(now - self._taken_at, 1e-3)
+        memory = psutil.virtual_memory()
+        sample = Sample(
+            at=at,
+            cpu_percent=float(psutil.cpu_percent()),
+            memory_used_bytes=int(memory.total - memory.available),
+            memory_total_bytes=int(memory.total),
+            network_sent_bps=(network.bytes_sent - self._network.bytes_sent) / elapsed_s,
+            network_received_bps=(network.bytes_recv - self._network.bytes_recv) / elapsed_s,
+            gpus=self._devices.samples(),
+        )
+        self._network, self._taken_at = network, now
+        return sample
+
+
+class GroupLoad:
+    """CPU and memory of a replica: its training process and everything below it."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, psutil.Process] = {}
+
+    def take(self, pid: int) -> tuple[float, int]:
+        """CPU percent (100 is one core) since the last call, and resident bytes, of `pid` and its descendants."""
+        try:
+            root = psutil.Process(pid)
+            members = [root, *root.children(recursive=True)]
+        except psutil.Error:
+            return 0.0, 0
+        self._known = {member.pid: self._known.get(member.pid, member) for member in members}
+        cpu_percent, memory_bytes = 0.0, 0
+        for member in self._known.values():
+            with contextlib.suppress(psutil.Error):
+                cpu_percent += member.cpu_percent()
+                memory_bytes += member.memory_info().rss
+        return cpu_percent, memory_bytes
+
+
+def _version(*packages: str) -> str:
+    """The version of the first of these that is installed."""
+    for package in packages:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(package)
+    return ""

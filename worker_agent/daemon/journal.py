@@ -1,0 +1,91 @@
+"""What runs here, on disk: one folder per replica attempt, so a new agent finds what an earlier one left.
+
+`DATA/replicas/<replica>-<attempt>/` holds the launch as it came (`launch.json`), the plan, the spool and everything of
+the shim. A folder without a launch stands for a stop that came first.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from worker_agent.daemon.core import Key, Restored
+from worker_agent.folder import PLAN_FILE, find_exit, write_atomically
+from worker_agent.protocol.codec import encode_plan
+from worker_agent.protocol.commands import Launch
+from worker_agent.protocol.plan import Plan
+
+_LAUNCH_FILE = "launch.json"
+_UPLOADED_FILE = "uploaded"
+_PARTS = ("code", "spool", "artifacts", "scratch")
+
+
+class Journal:
+    """The replicas' folders below one data folder. `notify` is the agent's datagram socket, for the plans."""
+
+    def __init__(self, data: Path, *, notify: str) -> None:
+        self._root = data / "replicas"
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._notify = notify
+
+    def folder(self, key: Key) -> Path:
+        """Where everything of a replica is."""
+        return self._root / f"{key.replica_id}-{key.attempt}"
+
+    def spool(self, key: Key) -> Path:
+        """Where its streams are."""
+        return self.folder(key) / "spool"
+
+    def record(self, launch: Launch) -> None:
+        """Remember a launch before it is acknowledged."""
+        folder = self.folder(Key(launch.replica_id, launch.attempt))
+        for part in _PARTS:
+            (folder / part).mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_atomically(folder / _LAUNCH_FILE, msgspec.json.encode(launch))
+
+    def write_plan(self, launch: Launch) -> tuple[Plan, Path]:
+        """The plan of a launch, and the file that shim and trainer read it from."""
+        folder = self.folder(Key(launch.replica_id, launch.attempt))
+        plan = Plan(
+            launch=launch,
+            folder=str(folder),
+            code=str(folder / "code"),
+            entry=str(folder / "code" / launch.spec.code.entry),
+            spool=str(folder / "spool"),
+            artifacts=str(folder / "artifacts"),
+            scratch=str(folder / "scratch"),
+            notify=self._notify,
+        )
+        write_atomically(folder / PLAN_FILE, encode_plan(plan))
+        return plan, folder / PLAN_FILE
+
+    def mark_uploaded(self, key: Key) -> None:
+        """Remember that nothing of it has to be delivered any more."""
+        (self.folder(key) / _UPLOADED_FILE).touch()
+
+    def remove(self, key: Key) -> None:
+        """Delete everything of a replica."""
+        shutil.rmtree(self.folder(key), ignore_errors=True)
+
+    def restore(self) -> Iterator[Restored]:
+        """Every replica an earlier agent left here."""
+        for folder in sorted(self._root.iterdir()):
+            replica_id, _, attempt = folder.name.partition("-")
+            if not (replica_id.isdecimal() and attempt.isdecimal()):
+                continue
+            key = Key(int(replica_id), int(attempt))
+            launch = _read_launch(folder)
+            has_ended = find_exit(folder / "spool") is not None
+            if launch is None and not has_ended:
+                self.remove(key)  # cut off while it was written; the command was not acknowledged
+                continue
+            is_uploaded = (folder / _UPLOADED_FILE).exists()
+            yield Restored(key=key, launch=launch, has_ended=has_ended, is_uploaded=is_uploaded)
+
+
+def _read_launch(folder: Path) -> Launch | None:
+    with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+        return msgspec.json.decode((folder / _LAUNCH_FILE).read_bytes(), type=Launch)
+    return None

@@ -1,0 +1,169 @@
+"""The shipper's thread: the connection to Redis, wake-ups, and the reports that are not records.
+
+It is woken by the datagram socket (a writer has new bytes, or the agent has a report) and looks around every `POLL_S`
+besides. Redis being away costs nothing but time: records wait in the spools, acknowledgements here, and of heartbeats
+the latest is kept. After every new connection the agent says hello first.
+"""
+
+import contextlib
+import select
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import redis
+import structlog
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from worker_agent.daemon.core import Key
+from worker_agent.daemon.shipping import RedisClient, Shipping
+from worker_agent.folder import notify
+from worker_agent.protocol.reports import Ack, Heartbeat, Hello, Report
+
+POLL_S = 0.5
+RETRY_S = 0.5
+ACKS_KEPT = 1000
+
+log = structlog.get_logger("shipper")
+
+
+class Shipper:
+    """The thread around `Shipping`: connection, wake-ups, and the reports that are not records."""
+
+    def __init__(
+        self,
+        shipping: Shipping,
+        *,
+        connect: Callable[[], RedisClient],
+        notify_path: str,
+        hello: Callable[[], Hello],
+    ) -> None:
+        self._shipping = shipping
+        self._connect = connect
+        self._hello = hello
+        self._notify_path = notify_path
+        self._acks: deque[Ack] = deque(maxlen=ACKS_KEPT)
+        self._heartbeat: Heartbeat | None = None
+        self._changes: deque[tuple[Key, Path | None]] = deque()
+        self._drained = threading.Event()
+        self._is_drain_asked = False
+        self._closing = threading.Event()
+        self._socket = _bind(notify_path)
+        self._thread = threading.Thread(target=self._run, name="shipper", daemon=True)
+
+    def start(self) -> None:
+        """Begin to ship."""
+        self._thread.start()
+
+    def add(self, key: Key, spool: Path) -> None:
+        """Begin with a replica's streams."""
+        self._changes.append((key, spool))
+        self.wake()
+
+    def drop(self, key: Key) -> None:
+        """End with a replica's streams."""
+        self._changes.append((key, None))
+
+    def acknowledge(self, ack: Ack) -> None:
+        """Send an acknowledgement; kept while Redis is away."""
+        self._acks.append(ack)
+        self.wake()
+
+    def beat(self, heartbeat: Heartbeat) -> None:
+        """Send this heartbeat; while Redis is away only the latest is kept."""
+        self._heartbeat = heartbeat
+        self.wake()
+
+    def wake(self) -> None:
+        """Look now."""
+        notify(self._notify_path)
+
+    def drain(self, *, timeout_s: float) -> bool:
+        """Wait until everything in the spools has been handed to Redis."""
+        self._drained.clear()
+        self._is_drain_asked = True
+        self.wake()
+        return self._drained.wait(timeout_s)
+
+    def close(self) -> None:
+        """End the thread and remove the socket."""
+        self._closing.set()
+        self.wake()
+        self._thread.join(timeout=2.0)
+        self._socket.close()
+        Path(self._notify_path).unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        client = self._connect()
+        is_connected = False
+        while not self._closing.is_set():
+            is_drain_asked = self._is_drain_asked
+            try:
+                if not is_connected:
+                    self._send(client, self._hello())
+                    log.info("connected to Redis")
+                    is_connected = True
+                is_done = self._step(client)
+            except redis.RedisError as error:
+                if is_connected:
+                    log.warning("Redis is away, output waits on the disk", error=str(error))
+                is_connected = False
+                self._closing.wait(RETRY_S)
+                continue
+            except Exception:
+                log.exception("shipping failed, trying again")
+                self._closing.wait(RETRY_S)
+                continue
+            if is_done and is_drain_asked:
+                self._is_drain_asked = False
+                self._drained.set()
+            self._sleep()
+
+    def _step(self, client: RedisClient) -> bool:
+        while self._changes:
+            key, spool = self._changes.popleft()
+            if spool is None:
+                self._shipping.drop(key)
+            else:
+                self._shipping.add(key, spool)
+        while self._acks:
+            self._send(client, self._acks[0])
+            self._acks.popleft()
+        heartbeat, self._heartbeat = self._heartbeat, None
+        if heartbeat is not None:
+            self._send(client, heartbeat)
+        return self._shipping.step(client, now=time.time(), clock=time.monotonic())
+
+    def _send(self, client: RedisClient, report: Report) -> None:
+        self._shipping.send(client, report, now=time.time())
+
+    def _sleep(self) -> None:
+        """Until somebody rings, or the poll; a burst of rings is one wake-up."""
+        ready, _, _ = select.select([self._socket], [], [], POLL_S)
+        if ready:
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    self._socket.recv(16)
+
+
+def connect(redis_url: str) -> redis.Redis:
+    """A client that reports every lost connection at once, so that the hello is said again."""
+    return redis.Redis.from_url(
+        redis_url,
+        socket_timeout=10,
+        socket_connect_timeout=5,
+        socket_keepalive=True,
+        health_check_interval=10,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+def _bind(path: str) -> socket.socket:
+    Path(path).unlink(missing_ok=True)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    bound.bind(path)
+    return bound

@@ -1,0 +1,113 @@
+"""Artifacts on their way up: what a training left for its owner, delivered file by file until it is taken.
+
+One thread, one replica after the other, with patience: the files stay on the node's disk until then, so an agent that
+restarts simply begins again.
+"""
+
+import json
+import math
+import queue
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import structlog
+
+from worker_agent.daemon.control_plane import ControlPlane, Rejected, Unreachable
+from worker_agent.daemon.core import Key
+
+METRICS_FILE = "metrics.json"
+
+_METRICS_CHARS_MAX = 4096
+_FIRST_PAUSE_S = 0.5
+_LONGEST_PAUSE_S = 60.0
+
+log = structlog.get_logger("uploads")
+
+
+class _Job(NamedTuple):
+    key: Key
+    folder: Path
+
+
+class Uploader:
+    """Delivers the artifacts of ended replicas, then calls `done(key)`."""
+
+    def __init__(self, control_plane: ControlPlane, done: Callable[[Key], None]) -> None:
+        self._control_plane = control_plane
+        self._done = done
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="uploads", daemon=True)
+        self._thread.start()
+
+    def add(self, key: Key, folder: Path) -> None:
+        """Deliver everything below `folder`."""
+        self._jobs.put(_Job(key, folder))
+
+    def close(self) -> None:
+        """Stop after the request in progress; what was not delivered is journalled by being there."""
+        self._closed.set()
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if all(self._deliver(job, file) for file in files_of(job.folder)):
+                self._done(job.key)
+
+    def _deliver(self, job: _Job, file: Path) -> bool:
+        """Whether one file is settled: taken, or refused for good. False only when the agent is leaving."""
+        pause_s = _FIRST_PAUSE_S
+        name = artifact_name(job.folder, file)
+        while not self._closed.is_set():
+            try:
+                self._control_plane.upload_artifact(
+                    file,
+                    name=name,
+                    replica_id=job.key.replica_id,
+                    attempt=job.key.attempt,
+                    metrics=metrics_of(job.folder),
+                )
+            except Rejected as error:
+                log.warning("artifact refused", replica=job.key.replica_id, name=name, reason=str(error))
+                return True
+            except OSError as error:
+                log.warning("artifact unreadable", replica=job.key.replica_id, name=name, reason=str(error))
+                return True
+            except Unreachable as error:
+                log.info("artifact waits", replica=job.key.replica_id, name=name, reason=str(error))
+                self._closed.wait(pause_s)
+                pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+            else:
+                return True
+        return False
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The plain files to deliver, never through a link to somewhere else."""
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and not path.is_symlink()]
+    return [path for path in found if path.resolve().is_relative_to(folder.resolve())]
+
+
+def artifact_name(folder: Path, file: Path) -> str:
+    """A file's name for its owner; of a file in a sub-folder, the path with "-" for "/"."""
+    return "-".join(file.relative_to(folder).parts)
+
+
+def metrics_of(folder: Path) -> str:
+    """`metrics.json` on one line with words for NaN and infinity; "" when there is none that could be used."""
+    try:
+        metrics = json.loads((folder / METRICS_FILE).read_text())
+    except (OSError, ValueError):
+        return ""
+    if not isinstance(metrics, dict):
+        return ""
+    text = json.dumps({name: _wordy(value) for name, value in metrics.items()})
+    return text if len(text) <= _METRICS_CHARS_MAX else ""
+
+
+def _wordy(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
