@@ -1,0 +1,33 @@
+"""Which node an agent's request is from: the `Authorization: Trainyard …` header, taken apart and checked.
+
+What is signed is the path as it reads, before it is quoted for the wire. Used twice for an upload: by
+`dashboard/config/limits.py` before a byte of it is taken, and by `agents.py`.
+"""
+
+import re
+from typing import Any
+
+from django.utils import timezone
+
+from orchestrator.services import nodes
+from orchestrator.services.errors import Forbidden
+
+HEADER = re.compile(r"Trainyard node=([0-9a-f]{1,12}), at=([0-9]{1,12}), mac=([0-9a-f]{64})")
+
+
+class Refused(Exception):
+    """The request is not signed, or not by a node of this installation, or not just now."""
+
+
+def node_of_request(*, method: str, path: str, authorization: str) -> Any:
+    """The node whose key signed this request; raises `Refused`."""
+    found = HEADER.fullmatch(authorization)
+    if found is None:
+        raise Refused("This needs the signature of a node: Authorization: Trainyard node=…, at=…, mac=…")
+    node_id, at, mac = found.groups()
+    try:
+        return nodes.authenticate_request(
+            node_id=node_id, method=method, path=path, at=int(at), mac=mac, now=timezone.now()
+        )
+    except Forbidden as error:
+        raise Refused(str(error)) from error

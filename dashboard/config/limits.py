@@ -1,0 +1,96 @@
+"""How large a request may be, decided before its body is read. The outermost layer of HTTP in `asgi.py`.
+
+Django spools a body to disk before any view runs, so without this anybody could fill the disk without signing in.
+An upload of an artifact may be large, and therefore has to be signed by a node before its first byte is taken.
+"""
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import close_old_connections
+
+from dashboard.api.signature import Refused, node_of_request
+
+ORDINARY_BODY_BYTES = 1_000_000
+UPLOAD = re.compile(r"^/agent/v1/replicas/[0-9]+/artifacts/[^/]+$")
+# Where a program travels in the body.
+WITH_CODE = re.compile(r"^/(api/v1/jobs(/preview)?|jobs/new/(preview/)?)$")
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class TooLarge(Exception):
+    """The body went over its limit on the way."""
+
+
+class BodyLimit:
+    """ASGI: answers 413 for a body over the limit of its path, and 401 for an upload that no node has signed."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on with a counted `receive`."""
+        limit = limit_of(scope["path"])
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        declared = headers.get("content-length", "0")
+        if not declared.isdigit() or int(declared) > limit:
+            await _refuse(send, 413, f"The request is larger than the {limit} bytes allowed here.")
+            return
+        if UPLOAD.match(scope["path"]):
+            try:
+                await sync_to_async(_check_signature, thread_sensitive=False)(scope, headers)
+            except Refused as error:
+                await _refuse(send, 401, str(error))
+                return
+        taken, answered = 0, False
+
+        async def counted() -> dict[str, Any]:
+            nonlocal taken
+            message = await receive()
+            taken += len(message.get("body", b""))
+            if taken > limit:
+                raise TooLarge
+            return message
+
+        async def noted(message: dict[str, Any]) -> None:
+            nonlocal answered
+            answered = True
+            await send(message)
+
+        try:
+            await self.app(scope, counted, noted)
+        except TooLarge:
+            if not answered:
+                await _refuse(send, 413, f"The request is larger than the {limit} bytes allowed here.")
+
+
+def limit_of(path: str) -> int:
+    """The most bytes that a body sent to `path` may have."""
+    if UPLOAD.match(path):
+        return int(settings.MAX_ARTIFACT_BYTES)
+    if WITH_CODE.match(path):
+        return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+    return ORDINARY_BODY_BYTES
+
+
+def _check_signature(scope: Scope, headers: dict[str, str]) -> None:
+    close_old_connections()
+    try:
+        node_of_request(method=scope["method"], path=scope["path"], authorization=headers.get("authorization", ""))
+    finally:
+        close_old_connections()
+
+
+async def _refuse(send: Send, status: int, detail: str) -> None:
+    body = json.dumps({"detail": detail, "errors": []}).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
+    await send({"type": "http.response.body", "body": body})
