@@ -1,0 +1,50 @@
+// Clusters and nodes: loads are written as they arrive; a change of state or holders fetches the printed parts again.
+import { $, fetchParts, swap } from "./dom.js";
+import { localTimes, num } from "./format.js";
+import { live, say, setText } from "./live.js";
+import { feed } from "./socket.js";
+import { beats, heard } from "./beats.js";
+const head = $("[data-machines]"), REFETCH_MS = 300;
+let timer = 0, states = new Map();
+
+function refetch() {
+  timer ||= setTimeout(async () => {
+    timer = 0;
+    if (!live.on) return;
+    try { for (const part of await fetchParts(head.dataset.state)) { swap(part); localTimes(document.getElementById(part.id) ?? document); } } catch { refetch(); }
+  }, REFETCH_MS);
+}
+const mean = (list) => list.reduce((sum, v) => sum + v, 0) / list.length;
+const whole = (v) => (Number.isFinite(v) ? `${v.toFixed(0)} %` : "–");
+function load(id, sample) {
+  const row = $(`tr[data-node="${id}"]`);
+  if (!row || !live.on || !sample?.at) return;
+  const cell = (name) => $(`[data-live=${name}]`, row);
+  setText(cell("cpu"), whole(num(sample.cpu_percent)));
+  setText(cell("memory"), whole((100 * sample.memory_used_bytes) / sample.memory_total_bytes));
+  if (sample.gpus.length) setText(cell("gpu"), whole(mean(sample.gpus.map((g) => num(g.utilisation)))));
+  heard(row);
+}
+function changed(e) {
+  const before = states.get(e.node_id);
+  states.set(e.node_id, e.state);
+  if (before && before !== e.state) say(`${$(`tr[data-node="${e.node_id}"] .row-link`)?.textContent ?? "A node"} is ${e.state}`);
+  refetch();
+}
+live.watch(() => live.on && refetch());
+let first = true;
+feed(head.dataset.machines, {
+  snapshot(data) {
+    states = new Map(data.nodes.map((n) => [n.node_id, n.state]));
+    if (!first) refetch();
+    first = false;
+  },
+  events(list) {
+    for (const e of list) {
+      if (e.kind === "sample") load(e.node_id, e.sample);
+      if (e.kind === "node") changed(e);
+      if (e.kind === "replicas") refetch();
+    }
+  },
+});
+beats();
