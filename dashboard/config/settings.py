@@ -138,7 +138,6 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_CLIENT_IP_CALLABLE = "dashboard.config.middleware.client_address"
 AXES_LOCKOUT_CALLABLE = "dashboard.views.sign_in.locked_out"
-AXES_LOCKOUT_CALLABLE = "dashboard.views.sign_in.locked_out"
 AXES_VERBOSE = False
 # REST counts calls per peer that the server saw, never per what a header claims.
 NINJA_NUM_PROXIES = 0
