@@ -30,7 +30,7 @@ agent:
 check: environment
 	@$(VENV)/ruff check .
 	@$(VENV)/ruff format --check .
-	@$(VENV)/lint-imports --no-logo 2>/dev/null || $(VENV)/lint-imports
+	@$(VENV)/lint-imports
 	@$(VENV)/mypy
 	@$(MAKE) --no-print-directory test-fast
 

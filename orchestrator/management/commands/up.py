@@ -1,5 +1,6 @@
 """`manage.py up`: a whole Trainyard on this machine, from Redis to two training agents, until Ctrl-C."""
 
+import logging
 import os
 import signal
 from argparse import ArgumentParser
@@ -35,6 +36,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until SIGINT or SIGTERM; a second one is not needed, ending is bounded."""
         wanted = _checked(options)
+        # The start asks REST a few times a second; that is of no interest to anybody.
+        logging.getLogger("httpx").setLevel(logging.WARNING)
         try:
             held = folder.lock(wanted.data)
         except folder.FolderInUse as error:
