@@ -75,6 +75,13 @@ def replica_name(value: object) -> str:
 
 
 @register.filter
+def event_state(kind: str) -> str:
+    """The state that an event such as `job_failed` speaks of, "" where it speaks of none."""
+    state = str(kind).partition("_")[2]
+    return state if state in TONES else ""
+
+
+@register.filter
 def group(value: object) -> str:
     """A whole number with narrow no-break spaces: 41 286."""
     number = _number(value)
@@ -202,6 +209,12 @@ def bar(share_percent: float, colour: str = "blue") -> SafeString:
         colour,
         f"{width:.1f}",
     )
+
+
+@register.simple_tag
+def share(seconds: float, span_s: float, since: float = 0.0) -> str:
+    """The part of a span in percent, for the geometry of pictures."""
+    return f"{max(0.0, min(100.0, (float(seconds) - since) / span_s * 100)):.3f}"
 
 
 def _number(value: object) -> float | None:

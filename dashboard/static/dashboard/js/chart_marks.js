@@ -1,0 +1,38 @@
+// What is drawn on a plot beside its lines: where attempts begin, and values that were no numbers.
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const family = () => getComputedStyle(document.body).fontFamily;
+const inside = ({ bbox }, x) => x >= bbox.left && x <= bbox.left + bbox.width;
+
+// A dashed line, its name in the gutter above the plot, never over the data.
+export function marks(u, starts) {
+  const { ctx, bbox } = u, dpr = devicePixelRatio || 1;
+  ctx.save();
+  ctx.font = `${11 * dpr}px ${family()}`; ctx.strokeStyle = css("--ty-mark"); ctx.fillStyle = css("--ty-axis"); ctx.lineWidth = dpr; ctx.setLineDash([3 * dpr, 3 * dpr]); ctx.textBaseline = "bottom";
+  for (const m of starts) {
+    const x = Math.round(u.valToPos(m.x, "x", true)) + 0.5;
+    if (!inside(u, x)) continue;
+    ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
+    ctx.textAlign = x > bbox.left + bbox.width - 60 * dpr ? "right" : "left";
+    ctx.fillText(m.label, x, bbox.top - 4 * dpr);
+  }
+  ctx.restore();
+}
+
+// A cross on the top edge in the colour of failure; the word once where crosses stand close together.
+export function crosses(u, xs) {
+  const { ctx, bbox } = u, dpr = devicePixelRatio || 1, r = 3.5 * dpr, y = bbox.top + 9 * dpr;
+  let word = -Infinity;
+  ctx.save();
+  ctx.strokeStyle = css("--ty-red-solid"); ctx.fillStyle = css("--ty-red-fg"); ctx.lineWidth = 1.8 * dpr; ctx.font = `600 ${11 * dpr}px ${family()}`; ctx.textBaseline = "middle";
+  for (const v of xs) {
+    const x = u.valToPos(v, "x", true);
+    if (!inside(u, x)) continue;
+    ctx.beginPath(); ctx.moveTo(x - r, y - r); ctx.lineTo(x + r, y + r); ctx.moveTo(x + r, y - r); ctx.lineTo(x - r, y + r); ctx.stroke();
+    if (x - word < 48 * dpr) continue;
+    word = x;
+    const right = x < bbox.left + bbox.width - 40 * dpr;
+    ctx.textAlign = right ? "left" : "right";
+    ctx.fillText("NaN", x + (right ? 7 : -7) * dpr, y);
+  }
+  ctx.restore();
+}

@@ -1,0 +1,137 @@
+// The job page, alive: one socket brings a snapshot, then what is newer. Numbers travel in the events; when the state
+// changes, the printed parts are fetched again.
+import { $, $$, icon, make } from "./dom.js";
+import { bytes, clock, figure, group, localTimes, moment, num, percent, replicaName, span } from "./format.js";
+import { gantt } from "./gantt.js";
+import { jobCharts } from "./job_charts.js";
+import { logViewer } from "./job_log.js";
+import { painter, say, setText } from "./live.js";
+import { refresher } from "./parts.js";
+import { Store } from "./series.js";
+import { feed } from "./socket.js";
+const TONES = { submitted: "grey", launching: "teal", running: "blue", restarting: "violet", stopping: "grey", succeeded: "green", failed: "red", stopped: "grey", lost: "red", assigned: "grey", starting: "teal", exited: "grey" };
+const RECENT_S = 900;
+
+const page = $("[data-job]"), store = new Store(), load = new Store(), nodeNames = new Map();
+let job = null, cursors = {}, logEnds = {}, shownState = "", beats = {};
+const rows = () => $$("#replicas [data-replica]");
+const places = new Map();
+function readRows() {
+  for (const row of rows()) {
+    places.set(row.dataset.replica, +row.dataset.place);
+    const node = $("td a[href*='/nodes/']", row);
+    if (node) nodeNames.set(node.pathname.split("/").filter(Boolean).at(-1), node.textContent);
+  }
+}
+const placeOf = (replica) => places.get(replica) ?? (+replica.split(":")[1] || 0);
+readRows();
+const log = logViewer($(".ty-log"), placeOf), charts = jobCharts({ store, load, placeOf, nodeNames });
+const paint = painter(() => { charts.draw(); figures(); gantt(renew); });
+const renew = refresher(page.dataset.state, (parts, fresh) => {
+  if (!fresh.length) return;
+  readRows(); paint();
+  log.replicas(rows().map((r) => r.dataset.replica));
+  if (fresh.some((part) => part.id === "job-head") && !$("#stop-button")) $("#stop")?.close();
+}, 120);
+
+function applyJob(next) {
+  if (job && next.revision < job.revision) return;
+  const state = [next.status, next.attempt, next.cause, next.reason, next.waiting_for].join("|");
+  if (shownState && state !== shownState) { renew(); if (next.status !== job?.status) say(`${next.name} is ${next.status}`); }
+  shownState = state;
+  job = next;
+}
+function addPoints(event) {
+  for (const [name, s] of Object.entries(event.series)) store.add(name, event.replica, event.attempt, s.steps, s.values.map(num));
+}
+function addSample(node, sample) {
+  const at = sample.at, values = { cpu_percent: sample.cpu_percent, memory_used_bytes: sample.memory_used_bytes };
+  for (const g of sample.gpus ?? []) { values[`gpu${g.index}_utilisation`] = g.utilisation; values[`gpu${g.index}_memory_bytes`] = g.memory_bytes; }
+  for (const [name, v] of Object.entries(values)) load.add(name, node, 1, [at], [num(v)]);
+  load.forget(at - RECENT_S);
+}
+function addEvent(event) {
+  const list = $("[data-events]");
+  if ($(`[data-event="${+event.id}"]`, list)) return;
+  const state = event.event_kind.slice(event.event_kind.indexOf("_") + 1), known = state in TONES, at = new Date(event.at);
+  const mark = make("span", { class: "ty-status", "data-tone": TONES[state] ?? "grey" });
+  if (known) mark.append(icon(`st-${{ assigned: "submitted", starting: "launching", exited: "stopped" }[state] ?? state}`, "ty-shape"));
+  list.append(make("li", { "data-event": event.id }, make("time", { datetime: event.at, "data-when": "clock", title: at.toLocaleString() }, clock(at)), mark, make("p", { class: "small" }, event.text)));
+}
+
+const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
+  snapshot(data) {
+    const first = !job;
+    applyJob(data.job);
+    store.names.clear(); load.names.clear();
+    for (const [name, views] of Object.entries(data.series)) for (const v of views) store.add(name, v.replica, v.attempt, v.steps, v.values.map(num));
+    for (const [node, series] of Object.entries(data.samples)) for (const [name, s] of Object.entries(series)) load.add(name, node, 1, s.times, s.values.map(num));
+    cursors = Object.fromEntries(Object.entries(data.cursors).map(([id, c]) => [id, c.trainer ?? 0]));
+    logEnds = { ...data.log_ends };
+    log.reset(data.log);
+    data.events.forEach(addEvent);
+    if (!first) renew();
+    paint();
+  },
+  events(events) {
+    for (const e of events) {
+      if (e.kind === "job") applyJob(e.job);
+      if (e.kind === "replicas" || e.kind === "artifact") renew();
+      if (e.kind === "points") {
+        const have = cursors[e.replica_id] ?? 0;
+        if (e.start > have) return feedOfJob.again();
+        if (e.end > have) { cursors[e.replica_id] = e.end; addPoints(e); }
+      }
+      if (e.kind === "log") {
+        const have = logEnds[e.replica_id] ?? 0;
+        if (e.start > have) return feedOfJob.again();
+        if (e.end > have) { logEnds[e.replica_id] = e.end; if (e.attempt === job.attempt) log.add(e); }
+      }
+      if (e.kind === "event") addEvent(e);
+      if (e.kind === "sample") { addSample(e.node_id, e.sample); for (const b of e.replicas ?? []) beats[b.replica_id] = b; }
+    }
+    paint();
+  },
+});
+
+const put = (key, text) => $$(`#job-run [data-live="${key}"]`).forEach((el) => setText(el, text));
+function figures() {
+  if (!job) return;
+  const all = (name) => rows().map((r) => [r.dataset.replica, store.last(name, r.dataset.replica)]).filter(([, v]) => v != null);
+  if (job.progress != null) {
+    put("pct", percent(job.progress * 100));
+    $("#job-run [data-live-track]")?.setAttribute("width", `${(100 * job.progress).toFixed(2)}%`);
+    $("#job-run .ty-track")?.setAttribute("aria-label", `${Math.round(job.progress * 100)} percent done`);
+  }
+  put("step", group(job.step)); put("epoch", group(job.epoch));
+  if (job.remaining_s != null && job.status === "running") put("left", `${span(job.remaining_s)} left · ends about ${moment(new Date(Date.now() + job.remaining_s * 1000), "clock")}`);
+  const loss = store.replicas("loss").map((r) => store.last("loss", r))[0], val = job.metrics.val_loss;
+  if (loss !== undefined) put("loss", figure(loss));
+  if (val !== undefined) put("loss-note", `validation ${figure(num(val))}`);
+  const rates = all("examples_per_s"), times = all("step_time_ms"), steps = all("steps_per_s");
+  if (rates.length) put("eps", group(rates.reduce((sum, [, v]) => sum + v, 0)));
+  if (times.length) { const [who, ms] = times.reduce((a, b) => (b[1] > a[1] ? b : a)); put("ms", ms.toFixed(1)); if (times.length > 1) put("ms-note", `slowest: ${replicaName(who)}`); }
+  if (steps.length) put("sps", steps[0][1].toFixed(1));
+  metric();
+  for (const row of rows()) {
+    const beat = beats[row.dataset.replicaId], ms = store.last("step_time_ms", row.dataset.replica);
+    if (beat) { setText($("[data-live=cpu]", row), `${Math.round(beat.cpu_percent)} %`); setText($("[data-live=memory]", row), bytes(beat.memory_bytes)); }
+    if (ms != null) setText($("[data-live=ms]", row), `${ms.toFixed(1)} ms`);
+  }
+}
+// The second tile is named by the server; a new job has none until its first epoch ends, and then fetches it.
+function metric() {
+  const names = Object.keys(job.metrics).filter((n) => n !== "loss" && n !== "val_loss"), name = names.find((n) => n.startsWith("val_")) ?? names[0];
+  if (!name) return;
+  if (job.status === "running" && $("#job-run .ty-strip") && !$('#job-run [data-live="metric"]')) return renew();
+  const v = num(job.metrics[name]), share = /^(val_)?(acc|accuracy)$/.test(name);
+  put("metric", share && Number.isFinite(v) ? (v * 100).toFixed(1) : figure(v));
+  put("metric-note", `epoch ${job.epoch} of ${job.epochs}`);
+}
+addEventListener("click", (e) => {
+  const of = e.target.closest("[data-log-of]"), first = e.target.closest("[data-first-error]");
+  if (of) { log.choose(of.dataset.logOf); const tf = $("#tf-replica"); if (tf) { tf.value = of.dataset.logOf; tf.dispatchEvent(new Event("input", { bubbles: true })); } }
+  if (first) log.choose("", true);
+});
+gantt(renew);
+localTimes();

@@ -1,0 +1,104 @@
+// Points of series in the page: lines that stay below LIMIT points however many arrive, and the job's store of lines.
+export const LIMIT = 2000;
+
+// Lowest and highest of each bucket, in order; first, last and values that are no numbers survive.
+export function thin(x, y, points) {
+  if (x.length <= points) return { x, y };
+  const buckets = Math.max(1, Math.floor(points / 2) - 1), size = (x.length - 2) / buckets, keep = [0];
+  let odd = 0;
+  for (let b = 0; b < buckets; b++) {
+    const from = 1 + Math.floor(b * size), to = 1 + Math.floor((b + 1) * size);
+    let low = -1, high = -1, bad = -1;
+    for (let i = from; i < to; i++) {
+      if (!Number.isFinite(y[i])) { if (bad < 0 && odd < 50) bad = i; continue; }
+      if (low < 0 || y[i] < y[low]) low = i;
+      if (high < 0 || y[i] > y[high]) high = i;
+    }
+    if (bad >= 0) odd++;
+    keep.push(...[...new Set([low, high, bad])].filter((i) => i >= 0).sort((a, b) => a - b));
+  }
+  keep.push(x.length - 1);
+  return { x: keep.map((i) => x[i]), y: keep.map((i) => y[i]) };
+}
+
+export class Line {
+  constructor() { this.x = []; this.y = []; }
+  add(xs, ys) {
+    for (let i = 0; i < xs.length; i++) {
+      if (this.x.length && xs[i] <= this.x[this.x.length - 1]) continue;
+      this.x.push(xs[i]); this.y.push(ys[i]);
+      if (this.x.length > LIMIT) Object.assign(this, thin(this.x, this.y, LIMIT / 2));
+    }
+  }
+  get last() { return this.y.at(-1); }
+}
+
+// First index whose value is at least v.
+export function lower(x, v) {
+  let a = 0, b = x.length;
+  while (a < b) { const m = (a + b) >> 1; if (x[m] < v) a = m + 1; else b = m; }
+  return a;
+}
+
+// Lines on one x axis, each value held until its line's next one: for sums and bands over replicas.
+export function align(lines) {
+  const x = [...new Set(lines.flatMap((l) => l.x))].sort((a, b) => a - b);
+  const columns = lines.map((l) => { let i = -1; return x.map((v) => { while (i + 1 < l.x.length && l.x[i + 1] <= v) i++; return i < 0 ? null : l.y[i]; }); });
+  return { x, columns };
+}
+export function total(lines) {
+  if (lines.length === 1) return lines[0];
+  const { x, columns } = align(lines), whole = { x: [], y: [] };
+  x.forEach((v, i) => { if (columns.every((c) => c[i] != null)) { whole.x.push(v); whole.y.push(columns.reduce((sum, c) => sum + c[i], 0)); } });
+  return whole;
+}
+export function band(lines, names) {
+  const { x, columns } = align(lines), low = [], mid = [], high = [];
+  for (let i = 0; i < x.length; i++) {
+    const v = columns.map((c) => c[i]).filter(Number.isFinite).sort((a, b) => a - b);
+    low.push(v[0] ?? null); mid.push(v[v.length >> 1] ?? null); high.push(v.at(-1) ?? null);
+  }
+  const worst = columns.reduce((w, c, i) => ((c.at(-1) ?? -Infinity) > (columns[w].at(-1) ?? -Infinity) ? i : w), 0);
+  return [{ label: `Highest (${names[worst]})`, s: 2, x, y: high }, { label: `Median of ${lines.length}`, s: 1, x, y: mid }, { label: "Lowest", s: 3, x, y: low }];
+}
+
+// name → replica → attempt → Line. What a later attempt did again replaces what the earlier one had done.
+export class Store {
+  constructor() { this.names = new Map(); }
+  add(name, replica, attempt, xs, ys) {
+    const replicas = this.names.get(name) ?? this.names.set(name, new Map()).get(name);
+    const attempts = replicas.get(replica) ?? replicas.set(replica, new Map()).get(replica);
+    (attempts.get(attempt) ?? attempts.set(attempt, new Line()).get(attempt)).add(xs, ys);
+  }
+  // Lets go of what lies before x, for series by time that only show the recent past.
+  forget(x) {
+    for (const replicas of this.names.values()) for (const attempts of replicas.values()) for (const line of attempts.values()) {
+      const n = lower(line.x, x);
+      if (n > 60) { line.x.splice(0, n); line.y.splice(0, n); }
+    }
+  }
+  replicas(name) { return [...(this.names.get(name)?.keys() ?? [])]; }
+  line(name, replica) {
+    const attempts = [...(this.names.get(name)?.get(replica) ?? [])].sort((a, b) => b[0] - a[0]);
+    if (attempts.length === 1) return attempts[0][1];
+    const parts = [];
+    let cut = Infinity;
+    for (const [, line] of attempts) {
+      const n = cut === Infinity ? line.x.length : lower(line.x, cut);
+      parts.unshift({ x: line.x.slice(0, n), y: line.y.slice(0, n) });
+      if (line.x.length) cut = Math.min(cut, line.x[0]);
+    }
+    return { x: parts.flatMap((p) => p.x), y: parts.flatMap((p) => p.y) };
+  }
+  // The newest value of one replica, from its latest attempt.
+  last(name, replica) {
+    const attempts = this.names.get(name)?.get(replica);
+    return attempts ? attempts.get(Math.max(...attempts.keys())).last : undefined;
+  }
+  // Where each later attempt begins, for the dashed lines.
+  starts() {
+    const first = new Map();
+    for (const replicas of this.names.values()) for (const attempts of replicas.values()) for (const [n, line] of attempts) if (line.x.length) first.set(n, Math.min(first.get(n) ?? Infinity, line.x[0]));
+    return [...first].filter(([n, x]) => n > 1 && x > 1).map(([n, x]) => ({ x, label: `Attempt ${n}` }));
+  }
+}

@@ -1,0 +1,29 @@
+"""What the refusals of queries and services become on a page: 404, 403, or a message and the way back."""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponseBase
+
+from orchestrator.queries.errors import NotFound
+from orchestrator.services.errors import Forbidden
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
+
+
+def page(view: View[P]) -> View[P]:
+    """A view whose `NotFound` is the 404 page and whose `Forbidden` is the 403 page."""
+
+    @wraps(view)
+    def answer(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        try:
+            return view(request, *args, **kwargs)
+        except NotFound as error:
+            raise Http404(str(error)) from error
+        except Forbidden as error:
+            raise PermissionDenied(str(error)) from error
+
+    return answer

@@ -1,0 +1,91 @@
+"""One job: its page, the parts that change with its state, stop and retry, its log and files to take away."""
+
+from collections.abc import Iterator
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from dashboard.downloads import attachment, text_attachment
+from dashboard.views.answers import page
+from dashboard.views.job_page import printed_lines, settings_of, state_of
+from orchestrator.queries import jobs as job_queries
+from orchestrator.queries import telemetry
+from orchestrator.services import artifacts
+from orchestrator.services import jobs as job_services
+from orchestrator.services.errors import Conflict
+
+LINES_PRINTED = 100
+EVENTS_PRINTED = 200
+LOG_SLICE_BYTES = 512_000
+
+
+@require_safe
+@page
+def job(request: HttpRequest, job_id: int) -> HttpResponse:
+    """The page. What lives on it comes over the socket; this prints the state of now."""
+    found = job_queries.get(request.user, job_id)
+    context = state_of(found, request.user) | {
+        "settings": settings_of(found),
+        "events": job_queries.events(found, limit=EVENTS_PRINTED),
+        "lines": printed_lines(found, limit=LINES_PRINTED),
+        "grace_s": round(settings.STOP_GRACE_S),
+    }
+    return render(request, "dashboard/job.html", context)
+
+
+@require_safe
+@page
+def job_state(request: HttpRequest, job_id: int) -> HttpResponse:
+    """The parts of the page that change with the job's state; the page puts each in the place of the old one."""
+    found = job_queries.get(request.user, job_id)
+    return render(request, "dashboard/_job_state.html", state_of(found, request.user))
+
+
+@require_POST
+@page
+def job_stop(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Stop, then back to the page."""
+    try:
+        job_services.stop_job(job_id=job_id, by=request.user)
+    except Conflict as refused:
+        messages.warning(request, str(refused))
+    return redirect("job", job_id)
+
+
+@require_POST
+@page
+def job_retry(request: HttpRequest, job_id: int) -> HttpResponse:
+    """A new job like this one, and on to its page."""
+    try:
+        again = job_services.retry_job(job_id=job_id, by=request.user)
+    except Conflict as refused:
+        messages.warning(request, str(refused))
+        return redirect("job", job_id)
+    return redirect("job", again.pk)
+
+
+@require_safe
+@page
+def job_log(request: HttpRequest, job_id: int) -> HttpResponseBase:
+    """The whole log of one replica of the latest attempt, as a file."""
+    found = job_queries.get(request.user, job_id)
+    replica = job_queries.replica_named(found, request.GET.get("replica", ""))
+
+    def slices() -> Iterator[str]:
+        offset = 0
+        while (part := telemetry.log(found, replica=str(replica), offset=offset, limit=LOG_SLICE_BYTES)).text:
+            yield part.text
+            offset = part.next
+
+    return text_attachment(request, slices(), name=f"j-{found.pk}-{replica.role}-{replica.index}.log")
+
+
+@require_safe
+@page
+def job_artifact(request: HttpRequest, job_id: int, artifact_id: int) -> HttpResponseBase:
+    """A file that the job left, always as a download."""
+    row, content = artifacts.open_file(user=request.user, job_id=job_id, artifact_id=artifact_id)
+    return attachment(request, content, name=row.name, size_bytes=row.size_bytes)

@@ -1,0 +1,237 @@
+"""What the job page shows beside the job itself: figures, replicas, `TF_CONFIG`, settings, log lines. For `job.py`."""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from dashboard.templatetags.trainyard import MISSING, figure, group, replica_name, strategy_name
+from dashboard.views.job_timeline import timeline_of
+from dashboard.views.job_words import JobRow, failure_of, gang_of, is_over, may_change, replica_state
+from orchestrator.queries import jobs as job_queries
+from orchestrator.queries import telemetry
+from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus
+
+ROLE_ORDER = {"chief": 0, "worker": 1, "ps": 2, "evaluator": 3}
+SERIES_COLOURS = 8
+SPARK_POINTS = 60
+RATES = ("loss", "examples_per_s", "step_time_ms", "steps_per_s")
+SHARES = ("accuracy", "acc")
+# The browser's `js/job_log.js` has the same two.
+ERROR_LINE = re.compile(r"^[EF]\d{4} |^Traceback|^\w*(Error|Exception)\b|\b(ERROR|CRITICAL|FATAL)\b")
+WARNING_LINE = re.compile(r"^W\d{4} |\bWARN(ING)?\b|\w*Warning:")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One figure of the strip below the progress."""
+
+    key: str
+    label: str
+    figure: str
+    unit: str
+    note: str
+    values: list[float]
+
+
+def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, Any]:
+    """The context of everything that changes with the job's state."""
+    now = now or datetime.now(UTC)
+    attempts = job_queries.attempts(job)
+    gang = sorted(job_queries.replicas(job), key=lambda r: (ROLE_ORDER.get(r.role, 9), r.index))
+    rows = [_replica_row(replica, place) for place, replica in enumerate(gang)]
+    failed = failure_of(job)
+    if failed:
+        rows.sort(key=lambda row: row["shape"] not in ("failed", "lost"))
+    row, changeable, over = JobRow.of(job, now=now), may_change(job, user), is_over(job)
+    return {
+        "job": job,
+        "row": row,
+        "size": gang_of(job.spec),
+        "nodes_used": len({replica.node_name for replica in gang}),
+        "over": over,
+        "can_stop": changeable and not over and job.status != JobStatus.STOPPING,
+        "can_retry": user.may_run_jobs and over,
+        "can_clone": user.may_run_jobs,
+        "failed": failed,
+        "tiles": [] if failed or not job.attempt else _tiles(job, gang),
+        "replicas": rows,
+        "at_work": sum(replica.status == ReplicaStatus.RUNNING for replica in gang),
+        "attempts": attempts,
+        "earlier": [attempt for attempt in attempts if attempt.number < job.attempt],
+        "timeline": timeline_of(job, attempts, gang, now=now),
+        "files": job_queries.artifacts(job),
+        "ends_at": now + timedelta(seconds=row.remaining_s) if row.remaining_s is not None else None,
+    }
+
+
+def settings_of(job: Any) -> list[tuple[str, str]]:
+    """The spec as a person reads it, in the order of the form."""
+    spec = job.typed_spec
+    learning = "as in the recipe" if spec.learning_rate is None else f"{spec.learning_rate:g}"
+    if spec.lr_scaling == "linear":
+        learning += f", scaled with the replicas, warm-up {spec.warmup_epochs:g} epochs"
+    rows = [
+        ("Program", f"{job.recipe} (recipe)" if job.recipe else job.code.filename),
+        ("Strategy", strategy_name(spec.strategy)),
+        ("Workers", f"{spec.workers} with {spec.devices_per_worker} device{'s' * (spec.devices_per_worker != 1)} each"),
+        ("Parameter servers", str(spec.ps) if spec.ps else ""),
+        ("Global batch", group(spec.global_batch_size)),
+        ("Epochs", group(spec.epochs)),
+        ("Learning rate", learning),
+        ("Seed", str(spec.seed)),
+        ("Priority", str(spec.priority) if spec.priority else ""),
+        ("Time limit", f"{spec.time_limit_s} s" if spec.time_limit_s else ""),
+        *((name, str(value)) for name, value in spec.params.items()),
+        *((name, value) for name, value in spec.env.items()),
+    ]
+    return [(name, value) for name, value in rows if value]
+
+
+def printed_lines(job: Any, *, limit: int) -> list[dict[str, Any]]:
+    """The end of the log, each line with the colour of its replica and the level that its text speaks of."""
+    gang = sorted(job_queries.replicas(job), key=lambda r: (ROLE_ORDER.get(r.role, 9), r.index))
+    colours = {str(replica): place % SERIES_COLOURS + 1 for place, replica in enumerate(gang)}
+    return [
+        {
+            "at": datetime.fromtimestamp(line.at, UTC),
+            "name": replica_name(line.replica),
+            "replica": line.replica,
+            "colour": colours.get(line.replica, 1),
+            "level": "E" if ERROR_LINE.search(line.text) else "W" if WARNING_LINE.search(line.text) else "I",
+            "text": line.text,
+        }
+        for line in telemetry.log_tail(job, lines=limit)
+    ]
+
+
+def _replica_row(replica: Any, place: int) -> dict[str, Any]:
+    shape, label = replica_state(replica)
+    beat = _beat_of(replica)
+    return {
+        "replica": replica,
+        "name": replica_name(str(replica)),
+        "colour": place % SERIES_COLOURS + 1,
+        "place": place,
+        "shape": shape,
+        "label": label,
+        "devices": _devices(replica),
+        "cpu": beat.get("cpu_percent"),
+        "memory": beat.get("memory_bytes"),
+        "ending": _ending(replica),
+        "tf_config": _marked(replica),
+    }
+
+
+def _beat_of(replica: Any) -> dict[str, Any]:
+    """What the node's last heartbeat says of this process, while it holds it."""
+    if not replica.held or replica.node is None:
+        return {}
+    beats = (beat for beat in replica.node.holding if beat["replica_id"] == replica.pk)
+    return next((beat for beat in beats if beat["attempt"] == replica.attempt), {})
+
+
+def _devices(replica: Any) -> str:
+    if not replica.devices:
+        return MISSING
+    kind, first, last = replica.device_kind.upper(), min(replica.devices), max(replica.devices)
+    if len(replica.devices) == 1:
+        return f"{kind} {first}"
+    if last - first + 1 == len(replica.devices):
+        return f"{kind} {first}–{last}"  # noqa: RUF001
+    return f"{kind} " + ", ".join(str(index) for index in sorted(replica.devices))
+
+
+def _ending(replica: Any) -> str:
+    if replica.status not in (ReplicaStatus.EXITED, ReplicaStatus.LOST):
+        return replica.phase
+    if replica.signal:
+        return f"signal {replica.signal}"
+    if replica.exit_code is not None:
+        return f"exit {replica.exit_code}" + (" (asked to stop)" if replica.cause == Cause.STOPPED else "")
+    return ""
+
+
+def _marked(replica: Any) -> dict[str, str] | None:
+    """`TF_CONFIG` as text, cut at the replica's own address, so that the page can mark it."""
+    if not replica.tf_config:
+        return None
+    text, own = json.dumps(replica.tf_config, indent=2), f"{replica.host}:{replica.port}"
+    before, found, after = text.partition(own)
+    return {"before": before, "own": found, "after": after}
+
+
+def _tiles(job: Any, gang: list[Any]) -> list[Tile]:
+    metric = _headline_metric(job.metrics)
+    series = telemetry.series(job, names=[*RATES, *([metric] if metric else [])], points=SPARK_POINTS)
+    names = {str(replica) for replica in gang}
+
+    def latest(name: str) -> dict[str, float]:
+        views = [view for view in series.get(name, ()) if view.attempt == job.attempt and view.replica in names]
+        return {view.replica: view.values[-1] for view in views if view.values}
+
+    def curve(name: str) -> list[float]:
+        views = [view for view in series.get(name, ()) if view.attempt == job.attempt]
+        return [value for value in views[0].values if math.isfinite(value)] if views else []
+
+    loss, rates, times, steps = (latest(name) for name in RATES)
+    devices = gang_of(job.spec)["devices"]
+    slowest = max(times, key=lambda name: times[name], default="")
+    validation = job.metrics.get("val_loss")
+    each = f"{group(sum(rates.values()) / devices)} per device" if rates and devices > 1 else ""
+    return [
+        Tile(
+            "loss",
+            "Training loss",
+            figure(next(iter(loss.values()), job.metrics.get("loss"))),
+            "",
+            "" if validation is None else f"validation {figure(validation)}",
+            curve("loss"),
+        ),
+        *([_metric_tile(job, metric, curve(metric))] if metric else []),
+        Tile(
+            "eps",
+            "Examples per second",
+            group(sum(rates.values())) if rates else MISSING,
+            "",
+            each,
+            curve("examples_per_s"),
+        ),
+        Tile(
+            "ms",
+            "Step time",
+            f"{times[slowest]:.1f}" if times else MISSING,
+            "ms",
+            f"slowest: {replica_name(slowest)}" if len(times) > 1 else "",
+            curve("step_time_ms"),
+        ),
+        Tile(
+            "sps",
+            "Steps per second",
+            f"{next(iter(steps.values())):.1f}" if steps else MISSING,
+            "",
+            "",
+            curve("steps_per_s"),
+        ),
+    ]
+
+
+def _metric_tile(job: Any, name: str, values: list[float]) -> Tile:
+    value, share = job.metrics[name], name.removeprefix("val_") in SHARES
+    shown = f"{value * 100:.1f}" if share and isinstance(value, int | float) else figure(value)
+    return Tile("metric", metric_title(name), shown, "%" if share else "", f"epoch {job.epoch} of {job.epochs}", values)
+
+
+def metric_title(name: str) -> str:
+    """`val_accuracy` as people say it."""
+    validation = name.startswith("val_")
+    words = name.removeprefix("val_").replace("_", " ")
+    return f"Validation {words}" if validation else words.capitalize()
+
+
+def _headline_metric(metrics: dict[str, Any]) -> str:
+    """The metric of the second tile: a validation metric before a training metric; "" where there is none."""
+    names = [name for name in metrics if name not in ("loss", "val_loss")]
+    return next((name for name in names if name.startswith("val_")), names[0] if names else "")
