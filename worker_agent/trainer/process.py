@@ -10,12 +10,13 @@ from worker_agent.trainer.emit import Emitter, Sink, install
 from worker_agent.trainer.failure import failure_of
 from worker_agent.trainer.outcome import ExitCode, Stopped, code_of
 from worker_agent.trainer.run import Run
-from worker_agent.trainer.stopping import StopSignal
+from worker_agent.trainer.stopping import StopSignal, take_sigterm
 from worker_agent.trainer.strategies.interface import LEGACY_KERAS, Task, room_of
 
 
 def conduct(run: Run, sink: Sink) -> ExitCode:
     """Run it to its end, say how it ended, and return the status to leave with. Call it in the main thread."""
+    take_sigterm()
     emitter = install(Emitter(sink))
     stop = StopSignal(leave=emitter.close)
     try:

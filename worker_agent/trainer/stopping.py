@@ -15,14 +15,18 @@ from worker_agent.trainer.outcome import ExitCode, Stopped
 GRACE_S = 1.0
 
 
+def take_sigterm() -> None:
+    """Block the signal. In the main thread and before any other thread exists: they inherit it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
 class StopSignal:
-    """Create it in the main thread, first of all. `leave` is called before the process goes: write what is left."""
+    """Needs `take_sigterm`. `leave` is called before the process goes: write what is left."""
 
     def __init__(self, leave: Callable[[], None]) -> None:
         self._leave = leave
         self._asked = threading.Event()
         self._over = threading.Event()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=self._wait, name="stop", daemon=True).start()
 
     @property

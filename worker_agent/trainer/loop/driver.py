@@ -96,6 +96,7 @@ class Driver:
         self._pace.agree(mean_wish)
         if first:
             self._emitter.phase("training")
+        self._voice.rates(step=self._done, step_time_s=seconds / count, steps_per_s=count / seconds)
         self._voice.execution(first_step=self._done - count + 1, losses=losses.tolist(), seconds=seconds)
         if self._per_step:
             for i, loss in enumerate(losses.tolist()):

@@ -22,7 +22,7 @@ class Voice:
         self.last_metrics: dict[str, float] = {}
 
     def execution(self, *, first_step: int, losses: Sequence[float], seconds: float) -> None:
-        """Some steps were done in `seconds`; the first of them is number `first_step` (from 1).
+        """Steps were done that took `seconds` together; the first of them is number `first_step` (from 1).
 
         Raises `TrainingFailed` when a loss is not finite, after it has been written down.
         """
@@ -38,12 +38,6 @@ class Voice:
                     values=[[float(loss) for loss in losses]],
                 )
             )
-        self._emitter.log(
-            last_step,
-            step_time_ms=seconds / count * 1000,
-            examples_per_s=count * self._size.batch / self._workers / seconds,
-            steps_per_s=count / seconds,
-        )
         epoch = min((last_step - 1) // self._size.steps_per_epoch + 1, self._size.epochs)
         self._emitter.record(
             Progress(
@@ -53,6 +47,15 @@ class Voice:
         for i, loss in enumerate(losses):
             if not math.isfinite(loss):
                 raise not_finite(float(loss), step=first_step + i, epoch=epoch)
+
+    def rates(self, *, step: int, step_time_s: float, steps_per_s: float) -> None:
+        """How fast this process is at `step`; `steps_per_s` are those it has a part in."""
+        self._emitter.log(
+            step,
+            step_time_ms=step_time_s * 1000,
+            examples_per_s=steps_per_s * self._size.batch / self._workers,
+            steps_per_s=steps_per_s,
+        )
 
     def epoch(self, *, number: int, step: int, metrics: Mapping[str, float], rate: float, seconds: float) -> None:
         """Epoch `number` (from 1) is over after `step` steps."""
