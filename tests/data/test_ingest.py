@@ -1,0 +1,248 @@
+"""The stream itself: forged and broken entries, poison, a database away, heartbeats, acknowledgements, beats."""
+
+import math
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from django.db import DataError, OperationalError
+
+from orchestrator import ingest as ingest_module
+from orchestrator import live, series
+from orchestrator.ingest import QUARANTINE_KEY, Ingest
+from orchestrator.models import Event, Node, ServiceBeat
+from orchestrator.services import records, reports
+from orchestrator.services.transitions import StaleTransition
+from tests.data.conftest import NOW
+from tests.data.fakes import NOW_S, FakeAgent, FakeRedis, heartbeat, log, points, put
+from tests.data.test_exactly_once import loss_of
+from tests.factories import make_inventory, make_node, make_replica
+from worker_agent.protocol.envelope import seal
+from worker_agent.protocol.records import Points
+from worker_agent.protocol.reports import REPORTS_KEY, Hello, RunningReplica, acks_key
+from worker_agent.protocol.states import NodeState, ReplicaStatus
+
+pytestmark = pytest.mark.django_db
+Step = Callable[[], int]
+
+
+def broken_entries(node: Node) -> list[dict[str, bytes]]:
+    key = bytes(node.key)
+    genuine = seal(b"\x93 not a report", node_id=node.pk, key=key, expires_at=NOW_S + 300)
+    return [{}, {"e": b""}, {"e": b"\xff" * 50}, {"x": b"1"}, {"e": genuine}]
+
+
+def test_what_cannot_be_trusted_is_counted_and_dropped(
+    agent: FakeAgent, redis: FakeRedis, ingest: Ingest, step: Step
+) -> None:
+    for fields in broken_entries(agent.node):
+        redis.xadd(REPORTS_KEY, fields)
+    agent.say(points([1.0]))
+    put(redis, agent.node, agent.slice(), key=b"another key")
+    put(redis, agent.node, agent.slice(), expires_at=NOW_S - 86_400)
+    put(redis, make_node(), agent.slice())
+    redis.xadd(REPORTS_KEY, {"e": seal(b"", node_id="no-such-node", key=b"k", expires_at=NOW_S)})
+    assert loss_of(agent.replica) == []
+    agent.send()
+    handled = step()
+    assert handled == len(redis.streams[REPORTS_KEY]) + 10
+    assert ingest.counts["dropped"] == 9
+    assert loss_of(agent.replica) == [1.0]
+    assert redis.streams[REPORTS_KEY] == []
+
+
+def test_a_node_clock_two_hours_behind_is_forgiven(agent: FakeAgent, redis: FakeRedis, step: Step) -> None:
+    agent.say(points([1.0]))
+    put(redis, agent.node, agent.slice(), expires_at=NOW_S - 7200)
+    step()
+    assert loss_of(agent.replica) == [1.0]
+
+
+def test_unreadable_records_are_skipped_and_said_once(agent: FakeAgent, step: Step) -> None:
+    agent.say(points([1.0]), b"\xc1 garbage", Points(names=["a", "b"], steps=[1], times=[1.0], values=[[1.0]]))
+    agent.say(Points(names=["a"], steps=[2**63], times=[1.0], values=[[1.0]]), points([2.0], first=1))
+    agent.send()
+    step()
+    assert loss_of(agent.replica) == [1.0, 2.0]
+    assert agent.acked == agent.size
+    assert agent.replica.job.events.filter(kind="record_skipped").count() == 1
+
+
+def test_poison_is_isolated_to_the_record(
+    agent: FakeAgent, redis: FakeRedis, ingest: Ingest, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy = FakeAgent(redis, make_replica(index=3))
+    agent.say(points([1.0]), points([666.0], first=1), points([3.0], first=2), log("fine\n"))
+    healthy.say(points([4.0]))
+    append = series.append
+
+    def choke(additions: object) -> object:
+        found = list(additions)  # type: ignore[call-overload]
+        if any(666.0 in addition.run.values for addition in found):
+            raise DataError("it is poison")
+        return append(found)
+
+    monkeypatch.setattr(series, "append", choke)
+    agent.send()
+    healthy.send()
+    step()
+    assert loss_of(agent.replica) == [1.0, 3.0]
+    assert loss_of(healthy.replica) == [4.0]
+    assert (agent.acked, healthy.acked) == (agent.size, healthy.size)
+    agent.replica.refresh_from_db()
+    assert agent.replica.log_size == 5
+    assert "it is poison" in agent.replica.job.events.get(kind="record_skipped").text
+    assert ingest.counts["quarantined"] == 1
+    assert redis.streams[QUARANTINE_KEY][0][1][b"why"] == b"DataError: it is poison"
+    assert redis.streams[REPORTS_KEY] == []
+
+
+@pytest.mark.parametrize("error", [OperationalError("away"), StaleTransition("moved meanwhile")])
+def test_what_passes_by_itself_is_tried_again_and_nothing_is_lost(
+    agent: FakeAgent, redis: FakeRedis, step: Step, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    agent.say(points([1.0]))
+    agent.send()
+    apply, failures = reports.apply, [error] * (ingest_module.PATIENCE - 1)
+
+    def moody(batch: object, **named: object) -> object:
+        if failures:
+            raise failures.pop()
+        return apply(batch, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reports, "apply", moody)
+    for _ in range(ingest_module.PATIENCE - 1):
+        with pytest.raises(type(error)):
+            step()
+        assert len(redis.streams[REPORTS_KEY]) == 1
+    assert step() == 1
+    assert loss_of(agent.replica) == [1.0]
+
+
+def test_a_batch_that_never_passes_does_not_block_the_others(
+    agent: FakeAgent, redis: FakeRedis, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy = FakeAgent(redis, make_replica(index=3))
+    for speaker in (agent, healthy):
+        speaker.say(points([1.0]))
+        speaker.send()
+    store = records.store
+
+    def stuck(slices: object, **named: object) -> object:
+        if any(report.replica_id == agent.replica.pk and report.records for _, report in slices):  # type: ignore[attr-defined]
+            raise OperationalError("too many SQL variables")
+        return store(slices, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(records, "store", stuck)
+    for _ in range(ingest_module.PATIENCE - 1):
+        with pytest.raises(OperationalError):
+            step()
+    step()
+    assert (loss_of(agent.replica), loss_of(healthy.replica)) == ([], [1.0])
+    assert agent.acked == agent.size
+    assert redis.streams[REPORTS_KEY] == []
+
+
+def test_acknowledgements_expire_and_do_not_pile_up(agent: FakeAgent, redis: FakeRedis, step: Step) -> None:
+    agent.say(points([1.0]))
+    agent.send()
+    step()
+    key = acks_key(agent.node.pk)
+    assert redis.expiries[key] == ingest_module.ACKS_KEPT_S
+    redis.hashes[key].update({b"%d:1:trainer" % number: b"1" for number in range(5000)})
+    agent.send()
+    step()
+    assert key not in redis.hashes
+
+
+def test_a_step_takes_a_bounded_part_of_a_long_stream(
+    agent: FakeAgent, redis: FakeRedis, ingest: Ingest, step: Step
+) -> None:
+    agent.say(log("x" * 900_000))
+    for _ in range(60):
+        agent.send()
+    steps = [step() for _ in range(5)]
+    assert max(steps) == steps[0] == ingest_module.ENTRIES_PER_READ
+    assert sum(steps) == 60
+    assert step() == 0
+
+
+def test_heartbeats_keep_the_latest_sample_and_every_point(
+    agent: FakeAgent, redis: FakeRedis, step: Step, told: dict[str, list[live.LiveEvent]]
+) -> None:
+    node = agent.node
+    held = RunningReplica(replica_id=agent.replica.pk, attempt=1, status=ReplicaStatus.RUNNING, pid=7)
+    for number in range(3):
+        put(redis, node, heartbeat(node, at=NOW_S + number, cpu=float(number), replicas=[held]))
+    step()
+    node.refresh_from_db()
+    assert node.last_seen_at == NOW
+    assert node.sample["cpu_percent"] == 2.0
+    assert node.holding[0]["replica_id"] == agent.replica.pk
+    load = series.read([series.Owner(node_id=node.pk)])
+    assert load[series.Owner(node_id=node.pk), "cpu_percent"].values.tolist() == [0.0, 1.0, 2.0]
+    for group in (live.node_group(node.pk), live.MACHINES, live.job_group(agent.replica.job_id)):
+        assert [event["kind"] for event in told[group]] == ["sample"]
+
+
+def test_a_repeated_heartbeat_is_no_news(agent: FakeAgent, redis: FakeRedis, ingest: Ingest, step: Step) -> None:
+    put(redis, agent.node, heartbeat(agent.node))
+    (entry,) = redis.streams[REPORTS_KEY]
+    redis.xadd(REPORTS_KEY, {"e": entry[1][b"e"]})
+    step()
+    redis.xadd(REPORTS_KEY, {"e": entry[1][b"e"]})
+    step()
+    owner = series.Owner(node_id=agent.node.pk)
+    assert len(series.read([owner])[owner, "cpu_percent"].steps) == 1
+    assert ingest.counts["repeated"] == 2
+
+
+def test_a_sample_that_json_cannot_carry_is_kept(redis: FakeRedis, step: Step) -> None:
+    node = make_node()
+    put(redis, node, heartbeat(node, cpu=math.nan))
+    step()
+    node.refresh_from_db()
+    assert node.sample["cpu_percent"] == "NaN"
+
+
+@pytest.mark.parametrize("before", [NodeState.READY, NodeState.CORDONED, NodeState.DRAINING])
+def test_a_lost_node_that_speaks_stands_where_it_stood(redis: FakeRedis, step: Step, before: NodeState) -> None:
+    node = make_node(state=NodeState.LOST.value, state_before_lost=before.value)
+    put(redis, node, heartbeat(node))
+    step()
+    node.refresh_from_db()
+    assert (node.state, node.state_before_lost) == (before.value, "")
+    assert node.events.get().text == f"{node.name} is heard of again."
+
+
+def test_hello_brings_inventory_and_address(redis: FakeRedis, step: Step) -> None:
+    node = make_node(slots=2)
+    put(redis, node, Hello(node_id=node.pk, address="10.9.9.9", inventory=make_inventory(slots=5)))
+    step()
+    node.refresh_from_db()
+    assert (len(node.devices), node.address, node.last_seen_at) == (5, "10.9.9.9", NOW)
+    assert "changed from" in Event.objects.get(node=node, kind="agent_started").text
+
+
+def test_the_beat_is_unbroken_until_ingest_was_away(ingest: Ingest) -> None:
+    for tenths in range(0, 50, 5):
+        ingest.step(NOW + timedelta(seconds=tenths / 10))
+    beat = ServiceBeat.objects.get(name="ingest")
+    assert (beat.alive_since, beat.beat_at) == (NOW, NOW + timedelta(seconds=4))
+    ingest.step(NOW + timedelta(seconds=60))
+    beat.refresh_from_db()
+    assert beat.alive_since == beat.beat_at == NOW + timedelta(seconds=60)
+
+
+def test_a_restarted_ingest_is_alive_since_its_start(ingest: Ingest, redis: FakeRedis) -> None:
+    ingest.step(NOW)
+    Ingest(redis).step(NOW + timedelta(seconds=2))  # type: ignore[arg-type]
+    assert ServiceBeat.objects.get(name="ingest").alive_since == NOW + timedelta(seconds=2)
+
+
+def test_old_load_is_removed(ingest: Ingest, redis: FakeRedis) -> None:
+    node = make_node()
+    put(redis, node, heartbeat(node))
+    ingest.step(NOW)
+    ingest.step(NOW + timedelta(hours=25))
+    assert series.read([series.Owner(node_id=node.pk)]) == {}
