@@ -3,14 +3,13 @@
 from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
-from django.views.generic import RedirectView
 
 from dashboard.api import agents, health
 from dashboard.api.v1 import api
-from dashboard.views import job, job_new, jobs, machines, node, sign_in, tokens
+from dashboard.views import job, job_new, jobs, machines, node, overview, sign_in, tokens
 
 pages = [
-    path("", RedirectView.as_view(pattern_name="jobs"), name="overview"),
+    path("", overview.overview, name="overview"),
     path("jobs/", jobs.jobs, name="jobs"),
     path("jobs/find/", jobs.job_find, name="job_find"),
     path("jobs/new/", job_new.job_new, name="job_new"),

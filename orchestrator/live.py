@@ -141,9 +141,9 @@ def artifact_stored(
     }
 
 
-def sample_taken(*, node_id: str, sample: Mapping[str, object]) -> LiveEvent:
-    """A node's load now (`protocol.reports.Sample`)."""
-    return {"kind": "sample", "node_id": node_id, "sample": jsonable(sample)}
+def sample_taken(*, node_id: str, sample: Mapping[str, object], replicas: Sequence[object] = ()) -> LiveEvent:
+    """A node's load now (`protocol.reports.Sample`), and that of each process it holds (`RunningReplica`)."""
+    return {"kind": "sample", "node_id": node_id, "sample": jsonable(sample), "replicas": jsonable(replicas)}
 
 
 def node_changed(*, node_id: str, state: str, reason: str) -> LiveEvent:

@@ -97,6 +97,19 @@ def counts(user: Person) -> dict[str, int]:
     return {status.value: 0 for status in JobStatus} | dict(found)
 
 
+def ended_since(user: Person, moment: datetime) -> list[Job]:
+    """The jobs that ended at or after `moment`, the last one first."""
+    return list(visible_jobs(user).filter(ended_at__gte=moment).order_by("-ended_at", "-pk")[:PAGE_LIMIT])
+
+
+def latest_events(user: Person, *, limit: int = 8) -> list[Event]:
+    """What happened last to jobs and nodes, newest first; the life of single replicas is left to the job's page."""
+    if not (user.is_authenticated and user.is_active):
+        return []
+    told = Q(kind__startswith="job_") | Q(kind__startswith="node_")
+    return list(Event.objects.filter(told).select_related("job", "node").order_by("-pk")[:limit])
+
+
 def owners(user: Person) -> list[str]:
     """The names of people who own a job, for the filter of the list."""
     return list(

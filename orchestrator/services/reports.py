@@ -79,7 +79,7 @@ def _store_load(heartbeats: Sequence[tuple[Node, Heartbeat]], *, now: datetime) 
         node.last_seen_at = now
         node.sample = live.jsonable(plain(heartbeat.sample))
         node.holding = live.jsonable(plain(heartbeat.replicas))
-        samples[node.pk] = [live.sample_taken(node_id=node.pk, sample=node.sample)]
+        samples[node.pk] = [live.sample_taken(node_id=node.pk, sample=node.sample, replicas=node.holding)]
     Node.objects.bulk_update([node for node, _ in latest.values()], ["last_seen_at", "sample", "holding"])
     for node_id, events in samples.items():
         live.announce(live.node_group(node_id), events)
