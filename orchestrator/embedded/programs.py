@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.embedded import ports
+from orchestrator.embedded.folder import write_private
 
 REDIS = "redis"
 CONTROL_PLANE = ("web", "celery", "sweep", "ingest")
@@ -86,6 +87,15 @@ def node_id(data: Path) -> str:
     """The node that the agent of this folder is to the control plane; empty when it has not joined yet."""
     path = data / "agent.json"
     return str(json.loads(path.read_text())["node_id"]) if path.exists() else ""
+
+
+def tell_addresses(data: Path, **addresses: str) -> None:
+    """Give an agent that joined in an earlier run the addresses of this one (its `url` and `redis_url`)."""
+    path = data / "agent.json"
+    if path.exists():
+        known = json.loads(path.read_text())
+        if known | addresses != known:
+            write_private(path, known | addresses)
 
 
 def _fixed(line: list[str]) -> Callable[[], list[str]]:

@@ -150,9 +150,11 @@ class Installation:
     def _start_agents(self, tokens: Mapping[str, str]) -> None:
         names = self._nodes()
         environment = programs.agent_environment(self._own)
+        redis_url = self._environment.get("TRAINYARD_AGENT_REDIS_URL") or self._environment["TRAINYARD_REDIS_URL"]
         for name in names:
             data = self._agent_folder(name)
             data.mkdir(parents=True, exist_ok=True, mode=0o700)
+            programs.tell_addresses(data, url=self._url, redis_url=redis_url)
             token = tokens.get(name, "")
             self._supervisor.start(programs.agent(name, environment, data=data, url=self._url, token=token))
         folders = [self._agent_folder(name) for name in names]

@@ -40,6 +40,16 @@ def test_an_agent_joins_the_first_time_and_simply_runs_from_then_on(tmp_path: Pa
     assert "ty_join_x" not in agent.argv()
 
 
+def test_an_agent_of_an_earlier_run_is_told_the_addresses_of_this_one(tmp_path: Path) -> None:
+    programs.tell_addresses(tmp_path, url="http://127.0.0.1:8001")
+    assert not (tmp_path / "agent.json").exists()
+    (tmp_path / "agent.json").write_text(json.dumps({"node_id": "a1", "url": "http://127.0.0.1:8000"}))
+    programs.tell_addresses(tmp_path, url="http://127.0.0.1:8001", redis_url="redis://b")
+    known = json.loads((tmp_path / "agent.json").read_text())
+    assert known == {"node_id": "a1", "url": "http://127.0.0.1:8001", "redis_url": "redis://b"}
+    assert stat.S_IMODE((tmp_path / "agent.json").stat().st_mode) == 0o600
+
+
 def test_the_control_plane_is_four_programs_on_loopback() -> None:
     started = programs.control_plane({}, port=8123)
     assert [each.name for each in started] == ["web", "celery", "sweep", "ingest"]
