@@ -1,4 +1,4 @@
-"""Files as downloads: always attachments of no executable kind, streamed in pieces whatever their size.
+"""Files as downloads: always attachments that no browser opens by itself, streamed in pieces whatever their size.
 
 Called by views and REST. Django would read a file response whole into memory under ASGI, hence the asynchronous reader.
 """
@@ -17,23 +17,23 @@ PIECE_BYTES = 256 * 1024
 
 def attachment(request: HttpRequest, file: BinaryIO, *, name: str, size_bytes: int) -> StreamingHttpResponse:
     """The open `file` as a download called `name`; closed when it was sent or the peer went away."""
-    return _attachment(_by_threads(file) if isinstance(request, ASGIRequest) else _pieces(file), name, size_bytes)
+    content = _by_threads(file) if isinstance(request, ASGIRequest) else _pieces(file)
+    response = _attachment(content, name, "application/octet-stream")
+    response.headers["Content-Length"] = str(size_bytes)
+    return response
 
 
 def text_attachment(request: HttpRequest, pieces: Iterable[str], *, name: str) -> StreamingHttpResponse:
     """Text that is read piece by piece, such as a log, as a download of unknown length."""
     encoded = (piece.encode() for piece in pieces)
-    return _attachment(_each_by_threads(encoded) if isinstance(request, ASGIRequest) else encoded, name, None)
+    content = _each_by_threads(encoded) if isinstance(request, ASGIRequest) else encoded
+    return _attachment(content, name, "text/plain; charset=utf-8")
 
 
-def _attachment(
-    content: Iterable[bytes] | AsyncIterator[bytes], name: str, size_bytes: int | None
-) -> StreamingHttpResponse:
-    response = StreamingHttpResponse(content, content_type="application/octet-stream")
+def _attachment(content: Iterable[bytes] | AsyncIterator[bytes], name: str, kind: str) -> StreamingHttpResponse:
+    response = StreamingHttpResponse(content, content_type=kind)
     response.headers["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)
     response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
-    if size_bytes is not None:
-        response.headers["Content-Length"] = str(size_bytes)
     return response
 
 
