@@ -1,0 +1,160 @@
+"""What a gang's states call for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.domain.failure import End, Finish, Relaunch, Run, Wait, decide, root_cause
+from tests.domain.gangs import NOW, ended, gang, replica
+from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Role, Strategy
+
+PEER = "A peer went away: UnavailableError: Socket closed"
+
+
+def test_a_gang_at_work_goes_on():
+    assert decide(gang(replica(0), replica(1)), now=NOW) == Wait()
+
+
+def test_running_once_every_process_is_at_work():
+    starting = gang(replica(0), replica(1, ReplicaStatus.STARTING), status=JobStatus.LAUNCHING)
+    assert decide(starting, now=NOW) == Wait()
+    assert decide(gang(replica(0), replica(1), status=JobStatus.LAUNCHING), now=NOW) == Run()
+
+
+def test_all_completed_is_success():
+    assert decide(gang(ended(0), ended(1)), now=NOW) == Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "")
+    assert decide(gang(ended(0), replica(1)), now=NOW) == Wait()
+
+
+def test_those_who_linger_after_worker_0_has_completed_are_ended():
+    assert decide(gang(ended(0, ago_s=31), replica(1)), now=NOW) == End(Cause.COMPLETED, "")
+    assert decide(gang(replica(0), ended(1, ago_s=31)), now=NOW) == Wait()
+
+
+def test_under_parameter_servers_the_chief_decides():
+    gang_of = [ended(0, role=Role.CHIEF), replica(0), replica(0, role=Role.PS)]
+    assert decide(gang(*gang_of, strategy=Strategy.PARAMETER_SERVER), now=NOW) == End(Cause.COMPLETED, "")
+    stopping = gang(
+        ended(0, role=Role.CHIEF),
+        ended(0, Cause.STOPPED),
+        strategy=Strategy.PARAMETER_SERVER,
+        status=JobStatus.STOPPING,
+        cause=Cause.COMPLETED,
+    )
+    assert decide(stopping, now=NOW) == Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "")
+
+
+def test_a_killed_worker_ends_the_rest_in_words():
+    decision = decide(
+        gang(replica(0), ended(1, Cause.SIGNAL, signal=9, message="x The last lines it wrote:\nbye")), now=NOW
+    )
+    assert decision == End(
+        Cause.SIGNAL, "worker 1 on node-2 was killed by signal 9 (SIGKILL). The last lines it wrote:\nbye"
+    )
+
+
+def test_a_consequence_waits_for_its_cause():
+    early = gang(ended(0, Cause.EXCEPTION, message=PEER, ago_s=1), replica(1))
+    assert decide(early, now=NOW) == Wait()
+    late = gang(ended(0, Cause.EXCEPTION, message=PEER, ago_s=2), replica(1))
+    assert isinstance(decide(late, now=NOW), End)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"cause": Cause.SIGNAL, "signal": 9},
+        {"cause": Cause.OUT_OF_MEMORY},
+        {"cause": Cause.LOSS_NOT_FINITE},
+        {"cause": Cause.EXCEPTION, "message": "ValueError: bad shape"},
+        {"cause": Cause.EXIT_CODE, "exit_code": 3},
+        {"cause": Cause.PORT_TAKEN},
+    ],
+)
+def test_what_a_process_did_itself_comes_before_a_lost_peer(own):
+    consequence = ended(0, Cause.EXCEPTION, message=PEER, ago_s=3)
+    aborted = ended(2, Cause.SIGNAL, signal=6, ago_s=4)
+    assert root_cause((consequence, aborted, ended(1, **own))).index == 1
+
+
+def test_of_equals_the_first_wins():
+    first, second = (ended(index, Cause.EXCEPTION, message="ValueError", ago_s=5 - index) for index in (0, 1))
+    assert root_cause((second, first)) is first
+
+
+def test_the_verdict_may_change_until_the_last_has_ended():
+    stopping = gang(
+        ended(0, Cause.EXCEPTION, message=PEER, ago_s=9),
+        ended(1, Cause.NODE_LOST, status=ReplicaStatus.LOST, message="Node node-2 is lost."),
+        status=JobStatus.STOPPING,
+        cause=Cause.EXCEPTION,
+        reason="worker 0 lost its peer",
+    )
+    decision = decide(stopping, now=NOW)
+    assert (decision.status, decision.cause) == (JobStatus.FAILED, Cause.NODE_LOST)
+    assert "Node node-2 is lost." in decision.reason
+
+
+@pytest.mark.parametrize("cause", [Cause.PORT_TAKEN, Cause.AGENT_SHUTDOWN])
+def test_what_is_nobodys_fault_is_launched_again_up_to_three_times(cause):
+    for launch in (1, 2):
+        assert decide(gang(ended(0, cause), replica(1), launch=launch), now=NOW).restart
+    last = decide(gang(ended(0, cause), launch=3), now=NOW)
+    assert last.status is JobStatus.FAILED
+    assert "launch 3 of 3" in last.reason
+    torn_down = gang(ended(0, cause), ended(1, Cause.STOPPED), status=JobStatus.RESTARTING, cause=cause, reason="r")
+    assert decide(torn_down, now=NOW) == Relaunch(cause, "r")
+
+
+def test_stopping_waits_for_the_last():
+    assert decide(gang(replica(0), status=JobStatus.STOPPING, cause=Cause.STOPPED), now=NOW) == Wait()
+
+
+def test_a_stop_outranks_later_failures():
+    stopping = gang(ended(0, Cause.EXCEPTION, message="x"), status=JobStatus.STOPPING, cause=Cause.STOPPED, reason="me")
+    assert decide(stopping, now=NOW) == Finish(JobStatus.STOPPED, Cause.STOPPED, "me")
+
+
+def test_a_stop_that_comes_too_late_changes_nothing():
+    stopping = gang(ended(0), ended(1), status=JobStatus.STOPPING, cause=Cause.STOPPED, reason="me")
+    assert decide(stopping, now=NOW).status is JobStatus.SUCCEEDED
+
+
+def test_time_limit_fails_the_job():
+    stopping = gang(ended(0, Cause.STOPPED), status=JobStatus.STOPPING, cause=Cause.TIME_LIMIT, reason="too long")
+    assert decide(stopping, now=NOW) == Finish(JobStatus.FAILED, Cause.TIME_LIMIT, "too long")
+
+
+def test_a_replica_stopped_by_nobodys_wish_ends_the_gang_legally():
+    assert isinstance(decide(gang(ended(0, Cause.STOPPED), status=JobStatus.LAUNCHING), now=NOW), End)
+
+
+facts = st.builds(
+    replica,
+    st.integers(0, 3),
+    st.sampled_from([ReplicaStatus.ASSIGNED, ReplicaStatus.STARTING, ReplicaStatus.RUNNING]),
+    st.none() | st.sampled_from(list(Cause)),
+    role=st.sampled_from([Role.WORKER, Role.CHIEF, Role.PS]),
+    ago_s=st.floats(0, 60),
+    message=st.sampled_from(["", PEER, "ValueError"]),
+    signal=st.none() | st.integers(1, 64),
+)
+
+
+@given(
+    st.lists(facts, min_size=1, max_size=5),
+    st.sampled_from(list(JobStatus)),
+    st.sampled_from(list(Strategy)),
+    st.integers(1, 4),
+    st.none() | st.sampled_from(list(Cause)),
+)
+def test_nothing_finishes_while_a_process_lives(replicas, status, strategy, launch, cause):
+    replicas = [
+        found if found.cause is None else replica(found.index, ReplicaStatus.EXITED, found.cause, role=found.role)
+        for found in replicas
+    ]
+    decision = decide(gang(*replicas, status=status, strategy=strategy, launch=launch, cause=cause), now=NOW)
+    live = any(found.cause is None for found in replicas)
+    assert not (live and isinstance(decision, Finish | Relaunch))
+    if isinstance(decision, End):
+        assert status in (JobStatus.LAUNCHING, JobStatus.RUNNING)
