@@ -20,8 +20,8 @@ class User(AbstractUser):
     role = models.CharField(max_length=16, choices=Role, default=Role.MEMBER)
 
     def save(self, *args: object, **kwargs: object) -> None:
-        """Keep Django's own flags in step with the role."""
-        if self.is_superuser:
+        """Keep Django's own flags in step with the role; `createsuperuser` makes an administrator."""
+        if self._state.adding and self.is_superuser:
             self.role = Role.ADMINISTRATOR
         self.is_staff = self.is_superuser = self.role == Role.ADMINISTRATOR
         super().save(*args, **kwargs)  # type: ignore[arg-type]

@@ -30,6 +30,7 @@ from worker_agent.protocol.states import NodeState
 __all__ = [
     "JoinGrant",
     "authenticate_request",
+    "cluster_errors",
     "cordon",
     "create_cluster",
     "create_join_token",
@@ -139,7 +140,7 @@ def _node(node_id: str) -> Node:
 def _write_cluster(cluster: Cluster, fields: dict[str, object]) -> None:
     for name, value in fields.items():
         setattr(cluster, name, value.strip() if isinstance(value, str) else value)
-    errors = _cluster_errors(cluster)
+    errors = cluster_errors(cluster)
     try:
         cluster.full_clean()
     except ValidationError as error:
@@ -156,7 +157,8 @@ def _write_cluster(cluster: Cluster, fields: dict[str, object]) -> None:
         raise Invalid([FieldError("name", "There is a cluster of that name already.")]) from error
 
 
-def _cluster_errors(cluster: Cluster) -> list[FieldError]:
+def cluster_errors(cluster: Cluster) -> list[FieldError]:
+    """What is wrong with a cluster's columns beyond their types. The admin asks before it saves."""
     errors = []
     if cluster.address_range:
         try:
