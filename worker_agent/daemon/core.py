@@ -87,13 +87,21 @@ class Uploaded:
 
 
 @dataclass(frozen=True, slots=True)
+class NotRecorded:
+    """The journal could not be written, so the launch was not taken."""
+
+    launch: Launch
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShutdownAsked:
     """The agent is to leave; `end_replicas` takes its replicas along."""
 
     end_replicas: bool
 
 
-Event = Command | Restored | Started | Ended | Uploaded | ShutdownAsked
+Event = Command | Restored | Started | Ended | Uploaded | NotRecorded | ShutdownAsked
 
 
 # Instructions.
@@ -190,6 +198,9 @@ class Core:
                 return self._ended(key)
             case Uploaded(key):
                 return self._uploaded(key)
+            case NotRecorded(launch, reason):
+                del self.held[Key(launch.replica_id, launch.attempt)]
+                return [SendAck(launch.command_id, f"the node could not write its journal: {reason}")]
             case ShutdownAsked(end_replicas):
                 return self._leave(end_replicas=end_replicas)
 

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import redis
 import structlog
@@ -20,15 +21,44 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from worker_agent.daemon.core import Key
-from worker_agent.daemon.shipping import RedisClient, Shipping
+from worker_agent.daemon.shipping import Channel, Shipping
 from worker_agent.folder import notify
-from worker_agent.protocol.reports import Ack, Heartbeat, Hello, Report
+from worker_agent.protocol.reports import REPORTS_KEY, Ack, Heartbeat, Hello, Report, acks_key
 
 POLL_S = 0.5
 RETRY_S = 0.5
 ACKS_KEPT = 1000
 
 log = structlog.get_logger("shipper")
+
+
+class RedisChannel:
+    """The reports stream and the acknowledgements. Every lost connection is an error, so that hello is said again."""
+
+    def __init__(self, redis_url: str, *, node_id: str) -> None:
+        self._acks_key = acks_key(node_id)
+        self._redis: Any = redis.Redis.from_url(
+            redis_url,
+            socket_timeout=10,
+            socket_connect_timeout=5,
+            socket_keepalive=True,
+            health_check_interval=10,
+            retry=Retry(NoBackoff(), 0),
+        )
+
+    def append(self, envelope: bytes) -> bytes:
+        """See `Channel`."""
+        entry: bytes = self._redis.xadd(REPORTS_KEY, {b"e": envelope})
+        return entry
+
+    def is_waiting(self, entry: bytes) -> bool:
+        """See `Channel`."""
+        return bool(self._redis.xrange(REPORTS_KEY, entry, entry, count=1))
+
+    def acks(self) -> dict[str, int]:
+        """See `Channel`."""
+        found: dict[bytes, bytes] = self._redis.hgetall(self._acks_key)
+        return {field.decode(): int(value) for field, value in found.items() if value.isdigit()}
 
 
 class Shipper:
@@ -38,12 +68,12 @@ class Shipper:
         self,
         shipping: Shipping,
         *,
-        connect: Callable[[], RedisClient],
+        channel: Channel,
         notify_path: str,
         hello: Callable[[], Hello],
     ) -> None:
         self._shipping = shipping
-        self._connect = connect
+        self._channel = channel
         self._hello = hello
         self._notify_path = notify_path
         self._acks: deque[Ack] = deque(maxlen=ACKS_KEPT)
@@ -98,16 +128,15 @@ class Shipper:
         Path(self._notify_path).unlink(missing_ok=True)
 
     def _run(self) -> None:
-        client = self._connect()
         is_connected = False
         while not self._closing.is_set():
             is_drain_asked = self._is_drain_asked
             try:
                 if not is_connected:
-                    self._send(client, self._hello())
+                    self._send(self._hello())
                     log.info("connected to Redis")
                     is_connected = True
-                is_done = self._step(client)
+                is_done = self._step()
             except redis.RedisError as error:
                 if is_connected:
                     log.warning("Redis is away, output waits on the disk", error=str(error))
@@ -123,7 +152,7 @@ class Shipper:
                 self._drained.set()
             self._sleep()
 
-    def _step(self, client: RedisClient) -> bool:
+    def _step(self) -> bool:
         while self._changes:
             key, spool = self._changes.popleft()
             if spool is None:
@@ -131,15 +160,15 @@ class Shipper:
             else:
                 self._shipping.add(key, spool)
         while self._acks:
-            self._send(client, self._acks[0])
+            self._send(self._acks[0])
             self._acks.popleft()
         heartbeat, self._heartbeat = self._heartbeat, None
         if heartbeat is not None:
-            self._send(client, heartbeat)
-        return self._shipping.step(client, now=time.time(), clock=time.monotonic())
+            self._send(heartbeat)
+        return self._shipping.step(self._channel, now=time.time(), clock=time.monotonic())
 
-    def _send(self, client: RedisClient, report: Report) -> None:
-        self._shipping.send(client, report, now=time.time())
+    def _send(self, report: Report) -> None:
+        self._shipping.send(self._channel, report, now=time.time())
 
     def _sleep(self) -> None:
         """Until somebody rings, or the poll; a burst of rings is one wake-up."""
@@ -148,18 +177,6 @@ class Shipper:
             with contextlib.suppress(BlockingIOError):
                 while True:
                     self._socket.recv(16)
-
-
-def connect(redis_url: str) -> redis.Redis:
-    """A client that reports every lost connection at once, so that the hello is said again."""
-    return redis.Redis.from_url(
-        redis_url,
-        socket_timeout=10,
-        socket_connect_timeout=5,
-        socket_keepalive=True,
-        health_check_interval=10,
-        retry=Retry(NoBackoff(), 0),
-    )
 
 
 def _bind(path: str) -> socket.socket:

@@ -1,4 +1,4 @@
-"""What to ship, what was acknowledged, what to repeat: the logic of the shipper, with clock and client given.
+"""What to ship, what was acknowledged, what to repeat: the logic of the shipper, with clock and channel given.
 
 What was shipped stays in the spool. What is neither acknowledged nor waiting in the Redis stream any more is shipped
 again from the acknowledged offset; the control plane cuts what it has already.
@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-import redis
-
 from worker_agent.daemon.core import Key
 from worker_agent.protocol.codec import encode
 from worker_agent.protocol.envelope import seal
 from worker_agent.protocol.records import Stream
-from worker_agent.protocol.reports import REPORTS_KEY, Records, Report, ack_field, acks_key
+from worker_agent.protocol.reports import Records, Report, ack_field
 from worker_agent.spool import Reader
 
 ACKS_EVERY_S = 0.5
@@ -25,17 +23,17 @@ BATCH_BYTES = 1_000_000
 REPORT_LIFE_S = 7 * 86_400.0
 
 
-class RedisClient(Protocol):
-    """The part of a Redis client that is used here; `tests/agent/fakes.py` has one in memory."""
+class Channel(Protocol):
+    """The way to the control plane; `shipper.py` has the one over Redis, the tests one in memory."""
 
-    def xadd(self, name: str, fields: dict[bytes, bytes]) -> bytes:
-        """Append an entry."""
+    def append(self, envelope: bytes) -> bytes:
+        """Hand over one report; the id under which it waits."""
 
-    def xrange(self, name: str, min: bytes, max: bytes, count: int) -> list[object]:
-        """Entries by id."""
+    def is_waiting(self, entry: bytes) -> bool:
+        """Whether this report has not been handled yet."""
 
-    def hgetall(self, name: str) -> dict[bytes, bytes]:
-        """All fields of a hash."""
+    def acks(self) -> dict[str, int]:
+        """By `ack_field`, up to where each stream is stored."""
 
 
 @dataclass(slots=True)
@@ -51,7 +49,7 @@ class Feed:
 
 
 class Shipping:
-    """What to ship, acknowledge and repeat: the logic, with clock and client given. Not for several threads."""
+    """What to ship, acknowledge and repeat: the logic, with clock and channel given. Not for several threads."""
 
     def __init__(self, *, node_id: str, key: bytes) -> None:
         self._node_id = node_id
@@ -70,32 +68,31 @@ class Shipping:
         """The replica is forgotten."""
         self._feeds = {field: feed for field, feed in self._feeds.items() if feed.key != key}
 
-    def send(self, client: RedisClient, report: Report, *, now: float) -> bytes:
+    def send(self, channel: Channel, report: Report, *, now: float) -> bytes:
         """One report as one signed entry."""
         envelope = seal(encode(report), node_id=self._node_id, key=self._key, expires_at=now + REPORT_LIFE_S)
-        return client.xadd(REPORTS_KEY, {b"e": envelope})
+        return channel.append(envelope)
 
-    def step(self, client: RedisClient, *, now: float, clock: float) -> bool:
+    def step(self, channel: Channel, *, now: float, clock: float) -> bool:
         """Ship what is new, as far as the windows allow; whether everything that there is has been shipped.
 
         `now` is the wall clock for the envelopes, `clock` the monotonic one.
         """
         if clock - self._acks_read_at >= ACKS_EVERY_S:
-            self._read_acks(client, clock=clock)
+            self._read_acks(channel, clock=clock)
             self._acks_read_at = clock
             for feed in self._feeds.values():
-                self._rewind_if_lost(client, feed, clock=clock)
+                self._rewind_if_lost(channel, feed, clock=clock)
         # A list: every feed gets its turn, also when an earlier one has more to ship.
-        return all([self._ship(client, feed, now=now, clock=clock) for feed in self._feeds.values()])
+        return all([self._ship(channel, feed, now=now, clock=clock) for feed in self._feeds.values()])
 
-    def _read_acks(self, client: RedisClient, *, clock: float) -> None:
+    def _read_acks(self, channel: Channel, *, clock: float) -> None:
         if not self._feeds:
             return
-        for field, value in client.hgetall(acks_key(self._node_id)).items():
-            feed = self._feeds.get(field.decode())
-            if feed is None or not value.isdigit():
+        for field, offset in channel.acks().items():
+            feed = self._feeds.get(field)
+            if feed is None:
                 continue
-            offset = int(value)
             if offset > feed.acked:
                 feed.progress_at = clock
                 feed.reader.offset = max(feed.reader.offset, offset)
@@ -103,15 +100,15 @@ class Shipping:
                 feed.reader.offset = offset
             feed.acked = offset
 
-    def _rewind_if_lost(self, client: RedisClient, feed: Feed, *, clock: float) -> None:
+    def _rewind_if_lost(self, channel: Channel, feed: Feed, *, clock: float) -> None:
         """Begin again at the acknowledged offset when what was shipped is neither stored nor waiting."""
         if feed.reader.offset <= feed.acked or clock - feed.progress_at < RESEND_S:
             return
         feed.progress_at = clock
-        if not client.xrange(REPORTS_KEY, feed.last_entry, feed.last_entry, count=1):
+        if not channel.is_waiting(feed.last_entry):
             feed.reader.offset = feed.acked
 
-    def _ship(self, client: RedisClient, feed: Feed, *, now: float, clock: float) -> bool:
+    def _ship(self, channel: Channel, feed: Feed, *, now: float, clock: float) -> bool:
         while feed.reader.offset - feed.acked < WINDOW_BYTES:
             if feed.reader.offset == feed.acked:
                 feed.progress_at = clock
@@ -130,8 +127,8 @@ class Shipping:
                 records=batch.records,
             )
             try:
-                feed.last_entry = self.send(client, report, now=now)
-            except redis.RedisError:
+                feed.last_entry = self.send(channel, report, now=now)
+            except Exception:
                 feed.reader.offset = start
                 raise
         return False

@@ -1,0 +1,169 @@
+"""The agent's command line: `python -m worker_agent join URL --token …` once, `python -m worker_agent run` after that.
+
+Errors that a person can do something about end with status 2 and one sentence.
+"""
+
+import argparse
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import structlog
+
+from worker_agent.daemon import control_plane
+from worker_agent.daemon.agent import Agent
+from worker_agent.daemon.control_plane import Rejected, Unreachable
+from worker_agent.daemon.inventory import Devices, take_inventory
+from worker_agent.daemon.settings import AgentIdentity, DataFolderError, locked, read_identity, write_identity
+
+DEFAULT_DATA = Path("~/.trainyard-agent")
+USAGE_ERROR = 2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Join, run, or both; the exit status."""
+    given = _parse(arguments)
+    _configure_logs()
+    data = given.data.expanduser().resolve()
+    try:
+        with locked(data):
+            if given.command == "join":
+                _join(given, data)
+                if given.no_run:
+                    return 0
+            identity = read_identity(data)
+            if identity is None:
+                raise DataFolderError(f"no node has joined with {data}: run `join` first")
+            _run(given, data, identity)
+    except (DataFolderError, Unreachable, Rejected) as error:
+        sys.stderr.write(f"trainyard agent: {error}\n")
+        return USAGE_ERROR
+    return 0
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--data", type=Path, default=DEFAULT_DATA, help=f"the agent's data folder (default {DEFAULT_DATA})"
+    )
+    common.add_argument(
+        "--zygote",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="keep TensorFlow imported for quick starts, about 0.5 GB of memory (default: yes)",
+    )
+    common.add_argument(
+        "--end-replicas-on-exit",
+        action="store_true",
+        help="end the training processes with the agent (default: they go on and are found again)",
+    )
+    parser = argparse.ArgumentParser(prog="python -m worker_agent", description="Trainyard's agent on a machine.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    join = commands.add_parser("join", parents=[common], help="register this machine, then run")
+    join.add_argument("url", help="where Trainyard is, e.g. https://trainyard.example.org")
+    join.add_argument("--token", required=True, help="the one-time token from the cluster's page")
+    join.add_argument("--name", default="", help="the node's name (default: the host name)")
+    join.add_argument("--address", default="", help="where other nodes reach this one (default: found out)")
+    join.add_argument("--slots", type=int, default=0, help="CPU slots where there is no GPU (default: one per core)")
+    join.add_argument("--if-new", action="store_true", help="join only if this folder has not joined; then run")
+    join.add_argument("--no-run", action="store_true", help="only join")
+    commands.add_parser("run", parents=[common], help="run as the node that this folder is")
+    return parser.parse_args(arguments)
+
+
+def _join(given: argparse.Namespace, data: Path) -> None:
+    """Exchange the token for an identity and keep it in the data folder."""
+    earlier = read_identity(data)
+    if earlier is not None:
+        if given.if_new:
+            return
+        raise DataFolderError(
+            f"{data} has already joined {earlier.url} as node {earlier.node_name!r}: "
+            "use `run`, or another folder for another node"
+        )
+    url = str(given.url).rstrip("/")
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise DataFolderError(f"{url!r} is not a web address such as https://trainyard.example.org")
+    if given.slots < 0:
+        raise DataFolderError("--slots cannot be negative")
+    address = given.address or _address_towards(url)
+    try:
+        grant = control_plane.join(
+            url,
+            token=given.token,
+            name=given.name or socket.gethostname(),
+            address=address,
+            inventory=take_inventory(Devices(), cpu_slots=given.slots),
+        )
+    except Unreachable as error:
+        raise DataFolderError(f"{url} could not be reached: {error}") from error
+    except Rejected as error:
+        raise DataFolderError(f"joining was refused: {error}") from error
+    write_identity(
+        data,
+        AgentIdentity(
+            url=url,
+            node_id=grant.node_id,
+            node_key=grant.node_key,
+            node_name=grant.node_name,
+            cluster=grant.cluster,
+            redis_url=grant.redis_url,
+            heartbeat_s=grant.heartbeat_s,
+            address=address,
+            cpu_slots=given.slots,
+        ),
+    )
+    sys.stderr.write(f"This machine is node {grant.node_name!r} of cluster {grant.cluster!r} now.\n")
+
+
+def _run(given: argparse.Namespace, data: Path, identity: AgentIdentity) -> None:
+    """Run until SIGTERM or SIGINT; a second one does not wait any longer."""
+    leaving = threading.Event()
+
+    def leave(*_: object) -> None:
+        if leaving.is_set():
+            os._exit(1)
+        leaving.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, leave)
+    agent = Agent(data, identity, with_zygotes=given.zygote)
+    agent.start()
+    leaving.wait()
+    agent.close(end_replicas=given.end_replicas_on_exit)
+
+
+def _address_towards(url: str) -> str:
+    """This machine's own address on the way to the control plane (nothing is sent)."""
+    parts = urlsplit(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(place)
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise DataFolderError(f"{url} could not be reached: {error}") from error
+
+
+def _configure_logs() -> None:
+    """Plain lines on stderr; of Celery only what is wrong."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""The agent's door: a Celery worker on queue `node.<id>` with one task: check the envelope, hand the command in.
+
+JSON only, no remote control, no results: what anybody with write access to Redis can do here is to have an envelope
+refused. The task returns in milliseconds; what a command means is the core's business.
+"""
+
+import base64
+import binascii
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+import structlog
+from celery import Celery
+from celery.worker import WorkController
+from celery.worker import state as worker_state
+
+from worker_agent.daemon.settings import AgentIdentity
+from worker_agent.protocol.codec import decode_command
+from worker_agent.protocol.commands import Command
+from worker_agent.protocol.envelope import BadEnvelope, SeenNonces, open_envelope
+
+COMMAND_TASK = "trainyard.agent.command"
+CONCURRENCY = 2
+
+_END_S = 1.5
+
+log = structlog.get_logger("commands")
+
+
+class CommandDoor:
+    """Lets genuine commands in, once each."""
+
+    def __init__(self, identity: AgentIdentity, take: Callable[[Command], None]) -> None:
+        self._identity = identity
+        self._take = take
+        self._nonces = SeenNonces()
+        self._lock = threading.Lock()
+
+    def open(self, envelope: str, *, now: float) -> None:
+        """Check and hand in one command; raises `BadEnvelope`."""
+        try:
+            data = base64.b64decode(envelope, validate=True)
+        except (binascii.Error, TypeError, ValueError) as error:
+            raise BadEnvelope("it is not base64 text") from error
+        body, nonce = open_envelope(data, node_id=self._identity.node_id, key=self._identity.key, now=now)
+        try:
+            command = decode_command(body)
+        except msgspec.DecodeError as error:
+            raise BadEnvelope("it holds no command that this agent knows") from error
+        with self._lock:
+            self._nonces.claim(nonce)
+        self._take(command)
+
+
+class CommandWorker:
+    """The Celery worker, in a thread of its own so that the agent's signals stay the agent's."""
+
+    def __init__(self, identity: AgentIdentity, door: CommandDoor) -> None:
+        self._identity = identity
+        self._app = build_app(identity, door)
+        self._thread = threading.Thread(target=self._run, name="commands", daemon=True)
+
+    def start(self) -> None:
+        """Begin to take commands; while Redis is away it keeps trying."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take no more; does not wait for a Redis that does not answer."""
+        worker_state.should_stop = 0
+        self._thread.join(_END_S)
+
+    def _run(self) -> None:
+        while worker_state.should_stop is None:
+            try:
+                WorkController(
+                    app=self._app,
+                    hostname=f"agent@{self._identity.node_id}",
+                    pool="threads",
+                    concurrency=CONCURRENCY,
+                    queues=[queue_name(self._identity.node_id)],
+                    without_gossip=True,
+                    without_mingle=True,
+                    without_heartbeat=True,
+                ).start()
+            except Exception:
+                log.exception("the command worker ended, starting it again")
+                time.sleep(1.0)
+
+
+def queue_name(node_id: str) -> str:
+    """The Celery queue of a node."""
+    return f"node.{node_id}"
+
+
+def build_app(identity: AgentIdentity, door: CommandDoor) -> Celery:
+    """The Celery application with its one task."""
+    node_id = identity.node_id
+    app = Celery(f"trainyard-agent-{node_id}", broker=identity.redis_url, set_as_current=False)
+    app.conf.update(
+        accept_content=["json"],
+        task_serializer="json",
+        result_backend=None,
+        task_ignore_result=True,
+        task_acks_late=False,
+        task_default_queue=queue_name(node_id),
+        worker_prefetch_multiplier=1,
+        worker_enable_remote_control=False,
+        worker_send_task_events=False,
+        worker_hijack_root_logger=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={
+            "socket_timeout": 10,
+            "socket_connect_timeout": 5,
+            "socket_keepalive": True,
+            "health_check_interval": 10,
+            "unacked_key": f"unacked.{node_id}",
+            "unacked_index_key": f"unacked_index.{node_id}",
+            "unacked_mutex_key": f"unacked_mutex.{node_id}",
+        },
+    )
+
+    def command(envelope: object) -> None:
+        try:
+            door.open(str(envelope), now=time.time())
+        except BadEnvelope as error:
+            log.warning("command refused", reason=str(error))
+
+    app.task(name=COMMAND_TASK)(command)
+    app.finalize()
+    return app

@@ -1,0 +1,144 @@
+"""Warm starts: one zygote per Keras flavour, a process that has TensorFlow imported and forks shim and replica.
+
+Started by name, so TensorFlow stays out of the daemon. A zygote that dies is started again; one that is not ready in
+time, or keeps dying, is passed over and the replica starts cold.
+"""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from worker_agent.daemon.settings import program_environment, socket_path
+from worker_agent.protocol.commands import Launch
+from worker_agent.protocol.states import Strategy
+
+FLAVOURS = ("keras3", "tf_keras")
+STARTED_AT_ONCE = ("keras3",)
+READY_S = 30.0
+ANSWER_S = 3.0
+LOOK_EVERY_S = 1.0
+DEATHS_MAX = 3
+
+_POLL_S = 0.02
+_END_S = 2.0
+
+log = structlog.get_logger("zygotes")
+
+
+class Zygote:
+    """One zygote process. Called by several threads."""
+
+    def __init__(self, data: Path, flavour: str) -> None:
+        self._flavour = flavour
+        self._socket = socket_path(data, f"zygote-{flavour}.sock")
+        self._log = data / "logs" / f"zygote-{flavour}.log"
+        self._log.parent.mkdir(exist_ok=True, mode=0o700)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._deaths = 0
+
+    def ensure(self) -> bool:
+        """Start it when it does not run; False when it has died too often to try again."""
+        with self._lock:
+            if self._process is not None and self._process.poll() is None:
+                return True
+            if self._process is not None:
+                self._deaths += 1
+                log.warning("zygote ended", flavour=self._flavour, code=self._process.returncode, log=str(self._log))
+                self._process = None
+            if self._deaths >= DEATHS_MAX:
+                return False
+            Path(self._socket).unlink(missing_ok=True)
+            command = [sys.executable, "-P", "-m", "worker_agent.trainer.zygote", "--flavour", self._flavour]
+            with self._log.open("wb") as output:
+                self._process = subprocess.Popen(
+                    [*command, "--socket", self._socket],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=program_environment(os.environ),
+                    start_new_session=True,
+                )
+            self._started_at = time.monotonic()
+            return True
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it was ever asked for."""
+        return self._process is not None
+
+    def fork(self, plan: Path, *, wait: Callable[[float], bool]) -> int | None:
+        """The pid of a shim forked for this plan; None when a cold start is the better way.
+
+        `wait(s)` pauses, and is true when nobody waits for the replica any more.
+        """
+        while self.ensure():
+            with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+                line.settimeout(ANSWER_S)
+                line.connect(self._socket)
+                line.sendall(f"{plan}\n".encode())
+                return int(line.makefile("rb").readline())
+            if time.monotonic() - self._started_at > READY_S or wait(_POLL_S):
+                return None
+        return None
+
+    def close(self) -> None:
+        """End it."""
+        with self._lock:
+            if self._process is None:
+                return
+            self._process.terminate()
+            try:
+                self._process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._deaths = DEATHS_MAX
+            Path(self._socket).unlink(missing_ok=True)
+
+
+class Zygotes:
+    """The zygotes of this agent; none of them when `enabled` is false."""
+
+    def __init__(self, data: Path, *, enabled: bool) -> None:
+        self._zygotes = {flavour: Zygote(data, flavour) for flavour in FLAVOURS} if enabled else {}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="zygotes", daemon=True)
+
+    def start(self) -> None:
+        """Start the usual flavour now; the other one with its first replica."""
+        self._thread.start()
+
+    def fork(self, plan: Path, launch: Launch, *, wait: Callable[[float], bool]) -> int | None:
+        """Like `Zygote.fork`, with the flavour that the launch needs."""
+        zygote = self._zygotes.get(flavour_of(launch))
+        return zygote.fork(plan, wait=wait) if zygote else None
+
+    def close(self) -> None:
+        """End them; shims that were forked live on."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=LOOK_EVERY_S)
+        for zygote in self._zygotes.values():
+            zygote.close()
+
+    def _keep(self) -> None:
+        while not self._closing.is_set():
+            for flavour, zygote in self._zygotes.items():
+                if flavour in STARTED_AT_ONCE or zygote.is_started:
+                    zygote.ensure()
+            self._closing.wait(LOOK_EVERY_S)
+
+
+def flavour_of(launch: Launch) -> str:
+    """The Keras a replica trains with."""
+    return "tf_keras" if launch.spec.strategy is Strategy.PARAMETER_SERVER else "keras3"
