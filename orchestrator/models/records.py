@@ -2,6 +2,7 @@
 
 from django.conf import settings
 from django.db import models
+from django.utils import timezone
 
 from orchestrator.models.jobs import Job, Replica
 from orchestrator.models.machines import Node
@@ -17,7 +18,7 @@ class Command(models.Model):
     replica = models.ForeignKey(Replica, null=True, on_delete=models.CASCADE, related_name="commands")
     kind = models.CharField(max_length=10)
     body = models.BinaryField()
-    created_at = models.DateTimeField(auto_now_add=True)
+    created_at = models.DateTimeField(default=timezone.now)
     sent_at = models.DateTimeField(null=True, blank=True)
     times_sent = models.PositiveIntegerField(default=0)
     acked_at = models.DateTimeField(null=True, blank=True)
