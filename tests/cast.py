@@ -13,9 +13,12 @@ IN_MEMORY = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 
 @pytest.fixture(autouse=True, scope="session")
 def _unit_settings() -> Iterator[None]:
-    """Channels without Redis, and passwords that cost no time."""
+    """Channels without Redis; passwords and static files that cost no time."""
     with override_settings(
-        CHANNEL_LAYERS=IN_MEMORY, PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]
+        CHANNEL_LAYERS=IN_MEMORY,
+        PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
+        # Each test client would list every static file anew.
+        WHITENOISE_AUTOREFRESH=True,
     ):
         yield
 

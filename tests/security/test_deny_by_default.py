@@ -49,7 +49,7 @@ def _filled(entry: URLPattern | URLResolver) -> str:
     text = str(entry.pattern)
     for name in entry.pattern.converters:
         kind = next(found for found in text.split("<")[1:] if found.split(">")[0].split(":")[-1] == name).split(">")[0]
-        text = text.replace(f"<{kind}>", ARGUMENTS[name])
+        text = text.replace(f"<{kind}>", ARGUMENTS.get(name, "1"))
     return text.removeprefix("^").removesuffix("$").replace(r"\Z", "")
 
 
