@@ -91,6 +91,7 @@ def training_input(
         dataset, sharded = rows(shards, shard)
         first, skip = divmod(start_step, size.steps_per_epoch)
 
+        @tf.autograph.experimental.do_not_convert
         def one_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             tf.random.set_seed(_ORDER_SEED)  # of this graph alone: the order depends on (seed, epoch) and nothing else
             order = dataset.shuffle(

@@ -19,7 +19,9 @@ class Evaluation:
         self._model = model
         self._data = data()
         self._stop = stop
-        self._step = tf.function(lambda batch: strategy.run(self._replica_step, args=(batch,)), reduce_retracing=True)
+        self._step = tf.function(
+            lambda batch: strategy.run(self._replica_step, args=(batch,)), reduce_retracing=True, autograph=False
+        )
 
     def run(self) -> dict[str, float]:
         """Loss and metrics of the whole validation set. Leaves the model's metrics reset."""
@@ -66,4 +68,4 @@ def state_averager(model: Any, strategy: tf.distribute.Strategy) -> Callable[[],
         for variable, value in zip(floats, reduced, strict=True):
             variable.assign(value)
 
-    return tf.function(lambda: strategy.run(mean))
+    return tf.function(lambda: strategy.run(mean), autograph=False)

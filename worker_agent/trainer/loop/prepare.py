@@ -78,4 +78,4 @@ def decorrelate_seeds(model: Any, strategy: tf.distribute.Strategy) -> None:
         for seed in seeds:
             seed.assign(seed + tf.cast(tf.stack([replica, 0]), seed.dtype))
 
-    tf.function(lambda: strategy.run(shift))()
+    tf.function(lambda: strategy.run(shift), autograph=False)()

@@ -52,7 +52,7 @@ class Steps:
             apply = model.optimizer.apply
             # A user's train_step calls apply or apply_gradients; both end here.
             model.optimizer.apply = lambda grads, variables=None: apply(_all_reduce(grads), variables)
-        self._execute = tf.function(self._execution, reduce_retracing=True)
+        self._execute = tf.function(self._execution, reduce_retracing=True, autograph=False)
 
     def run(self, steps: int, wish: int) -> tuple[Any, float]:
         """`steps` optimizer steps: their global losses (array), and the gang's mean `wish`."""
@@ -60,21 +60,32 @@ class Steps:
         return losses.numpy(), float(wishes.numpy()) / self._replicas
 
     def _execution(self, iterator: Any, steps: tf.Tensor, wish: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        losses = tf.TensorArray(tf.float32, size=steps, element_shape=())
-        wishes = tf.constant(0.0)
-        for i in tf.range(steps):  # a graph loop: one trace whatever `steps` is
+        """A graph loop written out: AutoGraph would take a second to rewrite it, at every start of a training."""
+
+        def one_step(i: tf.Tensor, losses: Any, _: tf.Tensor) -> tuple[tf.Tensor, Any, tf.Tensor]:
             self._rate.before_step(self.count)
             batches = tuple(next(iterator) for _ in range(self._taken.accumulate))
             told = self._strategy.run(self._replica_step, args=(batches, wish))
             first = self._strategy.experimental_local_results(told)[0]  # global already, the same everywhere
-            losses = losses.write(i, first[0])
-            wishes = first[1]
             self.count.assign_add(1)
-            if self._taken.average_every:
-                optimizer = self._taken.optimizer
-                if tf.cast(optimizer.iterations, tf.int64) % self._taken.average_every == 0:
-                    optimizer._overwrite_model_variables_with_average_value(self._model.trainable_variables)
+            self._average_weights()
+            return i + 1, losses.write(i, first[0]), first[1]
+
+        losses = tf.TensorArray(tf.float32, size=steps, element_shape=())
+        start = (tf.constant(0), losses, tf.constant(0.0))
+        _, losses, wishes = tf.while_loop(lambda i, *_: i < steps, one_step, start, parallel_iterations=1)
         return losses.stack(), wishes
+
+    def _average_weights(self) -> None:
+        """The optimizer's moving average over the weights, when it is due."""
+        if not self._taken.average_every:
+            return
+        optimizer = self._taken.optimizer
+        tf.cond(
+            tf.cast(optimizer.iterations, tf.int64) % self._taken.average_every == 0,
+            lambda: optimizer._overwrite_model_variables_with_average_value(self._model.trainable_variables),
+            lambda: None,
+        )
 
     def _stock_step(self, batches: tuple[Any, ...], wish: tf.Tensor) -> tf.Tensor:
         total: list[Any] | None = None

@@ -75,13 +75,15 @@ class Coordinator:
         self._epoch_losses: list[float] = []
         self._window = Window()
         self._build_metrics(rows)
-        self._evaluate_batch = tf.function(self._validation_step, reduce_retracing=True)
+        self._evaluate_batch = tf.function(self._validation_step, reduce_retracing=True, autograph=False)
 
     def train(self) -> None:
         """Every epoch: its steps, then validation on the chief; at the end the export."""
         workers = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
-        input_of_workers = iter(workers.create_per_worker_dataset(self._worker_input))
-        execute = tf.function(self._execution)
+        # The recipe is plain Python to us: AutoGraph would rewrite whatever libraries it calls.
+        input_function = tf.autograph.experimental.do_not_convert(self._worker_input)
+        input_of_workers = iter(workers.create_per_worker_dataset(input_function))
+        execute = tf.function(self._execution, autograph=False)
 
         def schedule(steps: int) -> Any:
             return workers.schedule(execute, args=(input_of_workers, tf.constant(steps)))
@@ -137,18 +139,21 @@ class Coordinator:
     def _worker_input(self) -> tf.data.Dataset:
         """Traced once, run on every worker: its own share of the rows, in an order of its own, without end."""
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        # The recipe is plain Python to us: AutoGraph would rewrite whatever libraries it calls.
-        rows = tf.autograph.experimental.do_not_convert(self._recipe.dataset)("train", (1, 0))
+        rows = self._recipe.dataset("train", (1, 0))
         order = rows.shuffle(data.shuffle_rows(rows.element_spec, self._size.rows), seed=self._run.seed)
         mine = order.shard(self._run.workers, worker).repeat()
         return mine.batch(self._size.batch, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
     def _execution(self, iterator: Any, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """On a worker: the losses of `steps` updates and the seconds they took."""
         began = tf.timestamp()
-        losses = tf.TensorArray(tf.float32, size=steps, element_shape=())
-        for i in tf.range(steps):
+
+        def one_step(i: tf.Tensor, losses: Any) -> tuple[tf.Tensor, Any]:
             self._rate.before_step(self._applied.read_value())
-            losses = losses.write(i, self._strategy.run(self._worker_step, args=(next(iterator),)))
+            return i + 1, losses.write(i, self._strategy.run(self._worker_step, args=(next(iterator),)))
+
+        losses = tf.TensorArray(tf.float32, size=steps, element_shape=())
+        _, losses = tf.while_loop(lambda i, _: i < steps, one_step, (tf.constant(0), losses), parallel_iterations=1)
         stacked = losses.stack()
         with tf.control_dependencies([stacked]):
             return stacked, tf.timestamp() - began
