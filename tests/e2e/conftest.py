@@ -12,3 +12,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Trainyard with two local nodes, started as a person would."""
     with Stack(tmp_path_factory.mktemp("stack")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args() -> dict[str, object]:
+    """Debian's Chromium, with what it would fetch from elsewhere switched off."""
+    flags = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync")
+    quiet = ("--disable-background-networking", "--disable-component-update")
+    return {"executable_path": "/usr/bin/chromium", "headless": True, "args": [*flags, *quiet]}
