@@ -97,7 +97,8 @@ def queue_name(node_id: str) -> str:
 def build_app(identity: AgentIdentity, door: CommandDoor) -> Celery:
     """The Celery application with its one task."""
     node_id = identity.node_id
-    app = Celery(f"trainyard-agent-{node_id}", broker=identity.redis_url, set_as_current=False)
+    # No fixups: Celery would load Django wherever DJANGO_SETTINGS_MODULE happens to be set.
+    app = Celery(f"trainyard-agent-{node_id}", broker=identity.redis_url, set_as_current=False, fixups=[])
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",
