@@ -1,7 +1,5 @@
 """What happened and who did it: jobs and events to read, tokens to read and revoke."""
 
-from typing import Any
-
 from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse

@@ -1,5 +1,6 @@
 """Clusters and nodes in the administration. Every change is one call of `services/nodes.py`; the state is read-only."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -175,14 +176,14 @@ class NodeAdmin(Administered):
 
     @admin.display(description="Devices")
     def devices_in_words(self, node: Node) -> str:
-        """The device slots by kind."""
-        names = [f"{device['kind']} {device['index']} ({device['name']})" for device in node.devices]
-        return ", ".join(names) or "none reported"
+        """How many of which device."""
+        kinds = Counter(str(device["name"] if device["kind"] == "gpu" else "CPU slot") for device in node.devices)
+        return ", ".join(f"{number} \u00d7 {kind}" for kind, number in kinds.items()) or "none reported"
 
     @admin.display(description="Page")
     def page(self, node: Node) -> SafeString:
         """The way to the node's page."""
-        return format_html('<a href="{}">Open {}</a>', reverse("node", args=[node.pk]), node.name)
+        return format_html('<a href="{}">Open</a>', reverse("node", args=[node.pk]))
 
     @admin.action(description="Cordon: place nothing new, running jobs go on")
     def cordon(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:

@@ -7,4 +7,5 @@ class OrchestratorConfig(AppConfig):
     """The control plane's tables and commands."""
 
     name = "orchestrator"
+    verbose_name = "Trainyard"
     default_auto_field = "django.db.models.BigAutoField"

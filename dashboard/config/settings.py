@@ -4,6 +4,7 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from dashboard.config.admin_look import LOOK
 from dashboard.config.env import env
 from dashboard.config.log import configure_structlog, logging_config
 
@@ -101,6 +102,7 @@ CHANNEL_LAYERS = {
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_I18N = False
+DATETIME_FORMAT = "j M Y, H:i"
 USE_TZ = True
 
 STATIC_URL = "/static/"
@@ -130,6 +132,7 @@ SECURE_HSTS_SECONDS = int(timedelta(days=30).total_seconds()) if env.secure_cook
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+UNFOLD = LOOK
 
 # Failed sign-ins are counted per name and address: guessing is slow, and nobody can lock out a colleague from afar.
 AXES_FAILURE_LIMIT = 5

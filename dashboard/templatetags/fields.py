@@ -79,7 +79,8 @@ def value_of(form: Form, name: str) -> str:
 def param_field(form: Form, param: ParamInfo) -> dict[str, object]:
     """The field of a hyper-parameter that a program declares."""
     kinds = {"int": "int", "float": "float", "bool": "check", "choice": "select", "str": "text"}
-    hints = [param.help.strip(), _range(param)]
+    words = param.help.strip()
+    hints = [words if not words or words.endswith(".") else f"{words}.", _range(param)]
     return field(
         form,
         PARAM + param.name,

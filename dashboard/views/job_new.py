@@ -6,6 +6,7 @@ from then on travels by its digest, so that neither an error elsewhere nor the p
 
 import base64
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -110,7 +111,7 @@ def _printed(request: HttpRequest, read: Read, status: int = 200) -> HttpRespons
         "panel": panel(found, read.form),
         "program_key": _program_key(read),
         "recipes": [(entry.name, entry.info.title or entry.name) for entry in entries],
-        "clusters": [(each.name, each.name) for each in machines.clusters(request.user)],
+        "clusters": _clusters(request.user),
         "sources": SOURCES,
         "strategies": STRATEGIES,
         "lr_scalings": LR_SCALINGS,
@@ -118,6 +119,18 @@ def _printed(request: HttpRequest, read: Read, status: int = 200) -> HttpRespons
         "refused": status == 422,
     }
     return render(request, "dashboard/job_new.html", context, status=status)
+
+
+def _clusters(user: Any) -> list[tuple[str, str]]:
+    """The choice of clusters, each with the devices that are free in it."""
+    nodes = machines.nodes(user)
+    slots = machines.slots(nodes)
+    free = Counter(node.cluster.name for node in nodes for slot in slots[node.pk] if _usable(node, slot))
+    return [(each.name, f"{each.name} ({free[each.name]} free)") for each in machines.clusters(user)]
+
+
+def _usable(node: Any, slot: machines.Slot) -> bool:
+    return bool(node.state == "ready" and slot.state == "free")
 
 
 def _first(request: HttpRequest) -> Read:

@@ -149,16 +149,16 @@ def figures(node: Any, series: Mapping[str, Any]) -> list[dict[str, Any]]:
         {
             "key": "received",
             "label": "Network in",
-            "figure": MISSING if received is None else f"{received / MB:.1f}",
-            "unit": "MB/s",
+            "figure": _rate(received)[0],
+            "unit": _rate(received)[1],
             "note": "",
             "values": curves.get("network_received_bps", []),
         },
         {
             "key": "sent",
             "label": "Network out",
-            "figure": MISSING if sent is None else f"{sent / MB:.1f}",
-            "unit": "MB/s",
+            "figure": _rate(sent)[0],
+            "unit": _rate(sent)[1],
             "note": "",
             "values": curves.get("network_sent_bps", []),
         },
@@ -192,6 +192,15 @@ def _tile(slot: Slot, reading: Mapping[str, Any] | None, memory_bytes: int) -> d
             "power_w": float(reading["power_w"]),
         }
     return tile
+
+
+def _rate(bytes_per_s: float | None) -> tuple[str, str]:
+    """Bytes per second as figure and unit; the page's script does the same."""
+    if bytes_per_s is None:
+        return MISSING, "MB/s"
+    if bytes_per_s >= GB:
+        return f"{bytes_per_s / GB:.2f}", "GB/s"
+    return f"{bytes_per_s / MB:.1f}", "MB/s"
 
 
 def utc_now() -> datetime:

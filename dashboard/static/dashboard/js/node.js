@@ -28,13 +28,18 @@ for (const el of $$("[data-chart]")) {
 }
 
 const figure = (key, text) => setText($(`#node-figures [data-live=${key}]`), text);
+function rate(key, v) {
+  const large = v >= GB;
+  figure(key, large ? (v / GB).toFixed(2) : (v / MB).toFixed(1));
+  setText($(`#node-figures [data-live=${key}] + .unit`), large ? "GB/s" : "MB/s");
+}
 function paint() {
   drawAll();
   if (!latest) return;
   figure("cpu", num(latest.cpu_percent)?.toFixed(0));
   figure("memory", (latest.memory_used_bytes / GB).toFixed(1));
-  figure("received", (num(latest.network_received_bps) / MB).toFixed(1));
-  figure("sent", (num(latest.network_sent_bps) / MB).toFixed(1));
+  rate("received", num(latest.network_received_bps));
+  rate("sent", num(latest.network_sent_bps));
   for (const gpu of latest.gpus) device(gpu);
 }
 function device(gpu) {
