@@ -1,14 +1,24 @@
 """How the control plane's processes write their own log: one line per event, for people or (JSON) for machines."""
 
+from collections.abc import MutableMapping
 from typing import Any
 
 import structlog
+
+
+def without_needless_traceback(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Django logs refusals (403, 404, 400) with the traceback of the refusal, which says nothing about a fault."""
+    if event.get("level") == "warning" and str(event.get("logger", "")).startswith("django."):
+        event.pop("exc_info", None)
+    return event
+
 
 SHARED = [
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.StackInfoRenderer(),
+    without_needless_traceback,
 ]
 
 
@@ -17,7 +27,7 @@ def logging_config(*, as_json: bool, debug: bool) -> dict[str, Any]:
     tail: list[Any] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if as_json
-        else [structlog.dev.ConsoleRenderer(colors=False)]
+        else [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)]
     )
     return {
         "version": 1,
