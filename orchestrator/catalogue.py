@@ -46,8 +46,8 @@ def inspect_source(text: str, filename: str) -> RecipeInfo:
     try:
         tree = ast.parse(text, filename=filename)
     except SyntaxError as error:
-        line = f"line {error.lineno}" if error.lineno else "somewhere"
-        return RecipeInfo("", "", (), (f"{filename}, {line}: syntax error: {error.msg}",))
+        where = f"{filename}, line {error.lineno}" if error.lineno else filename
+        return RecipeInfo("", "", (), (f"{where}: syntax error: {error.msg}",))
     except (ValueError, RecursionError, MemoryError) as error:
         return RecipeInfo("", "", (), (f"{filename}: this is not a Python program: {error}",))
     problems: list[str] = []
@@ -165,6 +165,12 @@ def _param(name: str, fields: dict[object, object]) -> ParamInfo | str:
     default = fields.get("default")
     if not _fits(kind, default, tuple(choices)):
         return f"default {default!r} is not of type {kind}"
+    if kind in ("int", "float") and isinstance(default, int | float):
+        low, high = bounds
+        if low is not None and default < low:
+            return f"default {default} is below min {low}"
+        if high is not None and default > high:
+            return f"default {default} is above max {high}"
     text = fields.get("help", "")
     return ParamInfo(
         name=name,

@@ -32,6 +32,7 @@ ENTRY_NAME = "recipe.py"
 KEPT_FOR = timedelta(days=1)
 MAX_MEMBERS = 1000
 MAX_UNPACKED_FACTOR = 10
+SHA256 = re.compile(r"[0-9a-f]{64}")
 FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,119}")
 
 
@@ -110,7 +111,8 @@ def _from_catalogue(name: object) -> Program | Rejected:
 
 def _stored_before(digest: object, *, by: User) -> Program | Rejected:
     """Clones name the program of an earlier job instead of sending it again; forms one that waits for its job."""
-    row = Code.objects.filter(sha256=digest).first() if isinstance(digest, str) and "\x00" not in digest else None
+    known = isinstance(digest, str) and SHA256.fullmatch(digest)
+    row = Code.objects.filter(sha256=digest).first() if known else None
     if row and (not row.jobs.exists() or visible_jobs(by).filter(code=row).exists()):
         if row.archive:
             return _archive(bytes(row.content), row.filename)

@@ -64,7 +64,8 @@ def join(*, token: str, name: str, address: str, inventory: Inventory, now: date
     """Register the machine that shows this token; `name` "" takes its host name. A refusal leaves the token unused."""
     now = now or datetime.now(UTC)
     with transaction.atomic():
-        row = JoinToken.objects.select_related("cluster").filter(digest=digest_of(token)).first()
+        known = JoinToken.objects.select_related("cluster").filter(digest=digest_of(token)) if token.isascii() else None
+        row = known.first() if known is not None else None
         _refuse_token(row, now)
         if row is None or not JoinToken.objects.filter(pk=row.pk, used_at=None).update(used_at=now):
             raise Forbidden("This join token has been used already: every machine needs one of its own.")
@@ -81,7 +82,7 @@ def join(*, token: str, name: str, address: str, inventory: Inventory, now: date
             name=name,
             address=address,
             key=secrets.token_bytes(32),
-            inventory=plain(inventory),
+            inventory=_storable(plain(inventory)),
             last_seen_at=now,
         )
         JoinToken.objects.filter(pk=row.pk).update(used_by=node)
@@ -160,3 +161,14 @@ def _inventory_errors(inventory: Inventory) -> list[FieldError]:
     if any(device.kind not in DEVICE_KINDS for device in devices):
         return [FieldError("inventory", f"A device is one of {', '.join(DEVICE_KINDS)}.")]
     return []
+
+
+def _storable(value: object) -> object:
+    """The same without what a database's text cannot hold: NUL, and halves of characters."""
+    if isinstance(value, str):
+        return value.replace("\0", "").encode(errors="replace").decode()
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _storable(item) for key, item in value.items()}
+    return value

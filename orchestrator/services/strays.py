@@ -97,7 +97,7 @@ def forget_stored(*, now: datetime) -> None:
     missing = Cursor.objects.filter(replica=OuterRef("pk")).filter(Q(final=None) | Q(offset__lt=F("final")))
     told = Command.objects.filter(replica=OuterRef("pk"), kind="forget")
     done = (
-        Replica.objects.filter(status=ReplicaStatus.EXITED.value, ended_at__lt=now - FORGET_AFTER, node__isnull=False)
+        Replica.objects.filter(status__in=TERMINAL_REPLICA, ended_at__lt=now - FORGET_AFTER, node__isnull=False)
         .filter(Exists(Cursor.objects.filter(replica=OuterRef("pk"))))
         .exclude(Exists(missing))
         .exclude(Exists(told))

@@ -127,7 +127,7 @@ def _read(request: object, *, by: User) -> _Read:
 
 
 def _cluster(name: object) -> tuple[Cluster | None, list[FieldError]]:
-    found = Cluster.objects.filter(name=name).first() if isinstance(name, str) and "\x00" not in name else None
+    found = Cluster.objects.filter(name=name).first() if isinstance(name, str) and name.isprintable() else None
     if found:
         return found, []
     known = ", ".join(Cluster.objects.values_list("name", flat=True)[:20])

@@ -1,4 +1,4 @@
-"""Requests as they come: typed values, or a sentence at each wrong field. Junk of any kind is answered, never raised."""
+"""Requests as they come: typed values, or a sentence at each wrong field. Junk is answered, never raised."""
 
 import math
 

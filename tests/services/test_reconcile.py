@@ -1,0 +1,274 @@
+"""The sweep: convergence when events were lost, and every giving-up explained."""
+
+from datetime import timedelta
+
+import pytest
+
+from orchestrator.models import Command, Cursor, Event, Job, JoinToken, Node, Replica, ServiceBeat
+from orchestrator.services import gang, reconcile, strays
+from tests.factories import make_cluster, make_job, make_replica
+from tests.services.gangs import acknowledge, end, hear, later, launch, make_gang_job, make_lab, refreshed, run
+from worker_agent.protocol.codec import decode_command
+from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus
+
+
+def listening(now, *, for_s=60.0):
+    """Ingest has beaten just now, and without a break for so long."""
+    alive_since = now - timedelta(seconds=for_s)
+    ServiceBeat.objects.update_or_create(name="ingest", defaults={"alive_since": alive_since, "beat_at": now})
+
+
+def kinds(node_or_replica, kind):
+    return Command.objects.filter(node=node_or_replica, kind=kind)
+
+
+def test_a_silent_node_is_lost_with_its_replicas_and_their_jobs_fail(now):
+    job = make_gang_job(make_lab())
+    first, second = run(job, now)
+    moment = later(now, 11)
+    hear(first.node, moment, first)
+    Node.objects.filter(pk=second.node_id).update(last_seen_at=now)
+    listening(moment)
+    reconcile.sweep(now=moment)
+    refreshed(job, [first, second])
+    node = Node.objects.get(pk=second.node_id)
+    assert (node.state, node.state_before_lost) == (NodeState.LOST, NodeState.READY)
+    assert node.state_reason == "Not heard of for 11 s (last at 12:00:00 UTC)."
+    assert (second.status, second.cause, second.held) == (ReplicaStatus.LOST, Cause.NODE_LOST, False)
+    assert (job.status, job.cause) == (JobStatus.STOPPING, Cause.NODE_LOST)
+    assert job.reason.startswith("worker 1 on node-2 was lost: Node node-2 is lost. Not heard of for 11 s")
+    assert Event.objects.filter(node=node, kind="node_lost").count() == 1
+    assert Event.objects.filter(job=job, kind="replica_lost").count() == 1
+
+
+@pytest.mark.parametrize("ingest", ["never", "dead", "just started"])
+def test_silence_is_not_judged_while_nobody_listened(ingest, now):
+    node = make_lab(nodes=1).nodes.get()
+    Node.objects.filter(pk=node.pk).update(last_seen_at=now - timedelta(seconds=100))
+    if ingest == "dead":
+        listening(now - timedelta(seconds=30))
+    elif ingest == "just started":
+        listening(now, for_s=9)
+    reconcile.sweep(now=now)
+    assert Node.objects.get(pk=node.pk).state == NodeState.READY
+
+
+def test_a_beat_after_a_break_begins_a_new_life(now):
+    reconcile.beat(name="sweep", now=now)
+    reconcile.beat(name="sweep", now=later(now, 5))
+    assert ServiceBeat.objects.get(name="sweep").alive_since == now
+    reconcile.beat(name="sweep", now=later(now, 60))
+    assert ServiceBeat.objects.get(name="sweep").alive_since == later(now, 60)
+
+
+def test_unacknowledged_commands_are_sent_again(now, gateway):
+    first, second = launch(make_gang_job(make_lab()), now)
+    acknowledge(first, now)
+    reconcile.resend_commands(now=later(now, 0.5))
+    assert gateway.parcels == []
+    reconcile.resend_commands(now=later(now, 2))
+    assert [command.replica_id for command in gateway.commands] == [second.pk]
+    reconcile.resend_commands(now=later(now, 4))
+    assert len(gateway.parcels) == 1
+    reconcile.resend_commands(now=later(now, 8))
+    assert [command.replica_id for command in gateway.commands] == [second.pk] * 2
+
+
+def test_commands_that_nobody_needs_are_closed_instead(now, gateway):
+    job = make_gang_job(make_lab())
+    first, second = launch(job, now)
+    gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped.", now=now)
+    end(second, Cause.STOPPED, now)
+    reconcile.resend_commands(now=later(now, 2))
+    sent = [(type(command).__name__, command.replica_id) for command in gateway.commands]
+    assert sent == [("Stop", first.pk)]
+    assert Command.objects.filter(refused="no longer needed").count() == 3
+
+
+def test_nothing_is_sent_to_a_lost_node(now, gateway):
+    first, _second = launch(make_gang_job(make_lab()), now)
+    Node.objects.filter(pk=first.node_id).update(state=NodeState.LOST.value)
+    reconcile.resend_commands(now=later(now, 2))
+    assert first.node_id not in {parcel.node_id for parcel in gateway.parcels}
+
+
+def test_a_broker_that_is_down_is_tried_once_a_sweep(now, gateway):
+    launch(make_gang_job(make_lab()), now)
+    gateway.broken = True
+    reconcile.resend_commands(now=later(now, 2))
+    assert Command.objects.filter(sent_at=None).count() == 2
+
+
+def test_an_agent_that_never_takes_its_launch_is_named(now):
+    job = make_gang_job(make_lab())
+    first, second = launch(job, now)
+    acknowledge(first, now)
+    Command.objects.update(created_at=now)
+    strays.refuse_unanswered_launches(now=later(now, 59))
+    strays.refuse_unanswered_launches(now=later(now, 61))
+    refreshed(job, [first, second])
+    assert (second.status, second.cause) == (ReplicaStatus.EXITED, Cause.LAUNCH_REFUSED)
+    assert job.status == JobStatus.STOPPING
+    assert "did not take the launch command within 60 s" in job.reason
+
+
+def test_a_replica_that_its_agent_no_longer_lists_is_given_up(now):
+    job = make_gang_job(make_lab())
+    first, second = run(job, now)
+    for seconds in (0, 10, 21):
+        moment = later(now, seconds)
+        hear(first.node, moment, first)
+        hear(second.node, moment)
+        strays.give_up_unlisted(now=moment)
+    refreshed(job, [first, second])
+    assert (first.status, second.status) == (ReplicaStatus.RUNNING, ReplicaStatus.LOST)
+    assert second.reason == "The agent of node-2 runs, but has not known this process for 21 s."
+    assert job.status == JobStatus.STOPPING
+
+
+def test_a_replica_listed_again_is_forgiven(now):
+    (only,) = run(make_gang_job(make_lab(nodes=1), workers=1), now)
+    hear(only.node, now)
+    strays.give_up_unlisted(now=now)
+    hear(only.node, later(now, 15), only)
+    strays.give_up_unlisted(now=later(now, 15))
+    hear(only.node, later(now, 30))
+    strays.give_up_unlisted(now=later(now, 30))
+    only.refresh_from_db()
+    assert (only.status, only.absent_since) == (ReplicaStatus.RUNNING, later(now, 30))
+
+
+def test_what_a_silent_agent_does_not_say_counts_for_nothing(now):
+    (only,) = run(make_gang_job(make_lab(nodes=1), workers=1), now)
+    hear(only.node, now)
+    for seconds in (6, 60):
+        strays.give_up_unlisted(now=later(now, seconds))
+    only.refresh_from_db()
+    assert only.status == ReplicaStatus.RUNNING
+
+
+def test_a_process_that_should_not_run_is_ended(now):
+    (only,) = run(make_gang_job(make_lab(nodes=1), workers=1), now)
+    gang.on_lost(replica=only, reason="Node node-1 is lost.", now=now)
+    moment = later(now, 10)
+    hear(only.node, moment, only)
+    before = kinds(only.node, "stop").count()
+    strays.stop_unknown(now=moment)
+    strays.stop_unknown(now=moment)
+    assert kinds(only.node, "stop").count() == before + 1
+
+
+def test_a_process_of_a_deleted_job_is_ended(now):
+    job = make_gang_job(make_lab(nodes=1), workers=1)
+    (only,) = run(job, now)
+    node, replica_id = only.node, only.pk
+    hear(node, now, only)
+    job.delete()
+    strays.stop_unknown(now=now)
+    strays.stop_unknown(now=now)
+    (row,) = kinds(node, "stop")
+    command = decode_command(bytes(row.body))
+    assert (command.replica_id, command.attempt, row.replica_id) == (replica_id, 1, None)
+
+
+def test_an_ended_replica_still_listed_as_exited_is_left_alone(now):
+    (only,) = run(make_gang_job(make_lab(nodes=1), workers=1), now)
+    end(only, Cause.COMPLETED, now, code=0)
+    holding = [{"replica_id": only.pk, "attempt": 1, "status": "exited", "pid": 1}]
+    Node.objects.filter(pk=only.node_id).update(last_seen_at=later(now, 30), holding=holding)
+    strays.stop_unknown(now=later(now, 30))
+    assert not kinds(only.node, "stop").exists()
+
+
+def test_stops_are_repeated_and_a_process_that_will_not_end_costs_its_node(now):
+    job = make_gang_job(make_lab(nodes=1), workers=1)
+    (only,) = run(job, now)
+    gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped by mel.", now=now)
+    acknowledge(only, now, kind="stop")
+    strays.repeat_stops(now=later(now, 10))
+    assert kinds(only.node, "stop").count() == 1
+    strays.repeat_stops(now=later(now, 16))
+    assert kinds(only.node, "stop").count() == 2
+    Command.objects.filter(kind="stop").update(created_at=now)
+    strays.repeat_stops(now=later(now, 121))
+    refreshed(job, [only])
+    node = Node.objects.get(pk=only.node_id)
+    assert (only.status, job.status, node.state) == (ReplicaStatus.LOST, JobStatus.STOPPED, NodeState.CORDONED)
+    assert "could not be ended within 120 s" in node.state_reason
+
+
+def test_the_time_limit_ends_a_job(now):
+    job = make_gang_job(make_lab(nodes=1), workers=1, time_limit_s=60)
+    (only,) = run(job, now)
+    reconcile.enforce_time_limits(now=later(now, 60))
+    job.refresh_from_db()
+    assert job.status == JobStatus.RUNNING
+    reconcile.enforce_time_limits(now=later(now, 61))
+    end(only, Cause.STOPPED, later(now, 63))
+    job.refresh_from_db()
+    assert (job.status, job.cause) == (JobStatus.FAILED, Cause.TIME_LIMIT)
+    assert job.reason == "It ran longer than its time limit of 60 s."
+
+
+def test_gangs_are_settled_though_the_event_was_lost(now):
+    job = make_job(cluster=make_lab(), status=JobStatus.RUNNING)
+    make_replica(job, status=ReplicaStatus.EXITED, cause=Cause.COMPLETED.value, ended_at=now)
+    reconcile.sweep(now=now)
+    job.refresh_from_db()
+    assert job.status == JobStatus.SUCCEEDED
+
+
+def test_waiting_jobs_are_dispatched(now):
+    job = make_gang_job(make_lab())
+    reconcile.sweep(now=now)
+    job.refresh_from_db()
+    assert job.status == JobStatus.LAUNCHING
+
+
+def test_a_drained_node_is_cordoned(now):
+    cluster = make_lab()
+    (only,) = run(make_gang_job(cluster, workers=1), now)
+    cluster.nodes.update(state=NodeState.DRAINING.value)
+    reconcile.cordon_drained_nodes(now=now)
+    states = dict(cluster.nodes.values_list("name", "state"))
+    assert states == {"node-1": NodeState.DRAINING, "node-2": NodeState.CORDONED}
+    end(only, Cause.COMPLETED, now, code=0)
+    reconcile.cordon_drained_nodes(now=now)
+    assert set(cluster.nodes.values_list("state", flat=True)) == {NodeState.CORDONED}
+
+
+def test_folders_go_when_everything_has_arrived(now):
+    (only,) = run(make_gang_job(make_lab(nodes=1), workers=1), now)
+    end(only, Cause.COMPLETED, now, code=0)
+    Cursor.objects.create(replica=only, stream="trainer", offset=90, final=100)
+    Cursor.objects.create(replica=only, stream="shim", offset=5, final=5)
+    strays.forget_stored(now=later(now, 61))
+    assert not kinds(only.node, "forget").exists()
+    Cursor.objects.filter(replica=only).update(offset=100)
+    strays.forget_stored(now=later(now, 59))
+    assert not kinds(only.node, "forget").exists()
+    strays.forget_stored(now=later(now, 61))
+    strays.forget_stored(now=later(now, 62))
+    (row,) = kinds(only.node, "forget")
+    assert decode_command(bytes(row.body)).replica_id == only.pk
+
+
+def test_tidying(now):
+    cluster = make_cluster()
+    JoinToken.objects.create(cluster=cluster, digest="a", expires_at=now - timedelta(days=8))
+    JoinToken.objects.create(cluster=cluster, digest="b", expires_at=now - timedelta(days=6))
+    replica = make_replica(status=ReplicaStatus.EXITED, held=True)
+    reconcile.tidy(now=now)
+    assert list(JoinToken.objects.values_list("digest", flat=True)) == ["b"]
+    assert not Replica.objects.get(pk=replica.pk).held
+
+
+def test_one_failing_step_does_not_keep_the_others_from_their_work(now, monkeypatch):
+    job = make_gang_job(make_lab())
+
+    def broken(*, now):
+        raise reconcile.StaleTransition("somebody was faster")
+
+    monkeypatch.setattr(reconcile, "STEPS", (broken, *reconcile.STEPS))
+    reconcile.sweep(now=now)
+    assert Job.objects.get(pk=job.pk).status == JobStatus.LAUNCHING

@@ -1,0 +1,115 @@
+"""Check and preview: the same reading, with as much of an answer as an incomplete request allows."""
+
+import math
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrator.domain.validation import KNOWN_FIELDS
+from orchestrator.models import Job
+from orchestrator.services import submission
+from tests.factories import make_cluster, make_job, make_replica
+from tests.services.gangs import make_lab
+from worker_agent.protocol.states import JobStatus
+
+
+def request_for(cluster, **fields):
+    return {"name": "t", "cluster": cluster.name, "recipe": "digits_mlp", "strategy": "multi_worker_mirrored"} | fields
+
+
+def fields_of(errors):
+    return {error.field: error.message for error in errors}
+
+
+def test_a_sound_request(member):
+    checked = submission.check(request_for(make_lab(), global_batch_size=128), by=member)
+    assert checked.errors == []
+    assert (checked.spec.workers, checked.spec.global_batch_size) == (2, 128)
+    assert set(checked.spec.params) == {param.name for param in checked.info.params}
+
+
+def test_the_preview_shows_what_would_happen(member):
+    preview = submission.preview(request_for(make_lab(), learning_rate=0.1, lr_scaling="linear"), by=member)
+    assert preview.errors == []
+    assert (preview.batch.per_replica, preview.batch.learning_rate) == (32, 0.2)
+    assert [replica.node_name for replica in preview.placement] == ["node-1", "node-2"]
+    assert set(preview.tf_configs) == {"worker:0", "worker:1"}
+    assert preview.tf_configs["worker:1"]["task"] == {"type": "worker", "index": 1}
+    assert [node.name for node in preview.nodes] == ["node-1", "node-2"]
+    assert preview.waiting_for == ""
+    assert not Job.objects.exists()
+
+
+def test_the_preview_says_what_would_be_waited_for(member):
+    cluster = make_lab(slots=1)
+    make_replica(make_job(cluster=cluster, status=JobStatus.RUNNING), node=cluster.nodes.get(name="node-2"))
+    preview = submission.preview(request_for(cluster), by=member)
+    assert preview.errors == []
+    assert preview.waiting_for == "needs 2 workers with 1 device each; 1 free on node-1, 0 on node-2"
+    assert submission.check(request_for(cluster), by=member).errors == []
+
+
+def test_more_workers_than_nodes_can_hold_is_an_error_at_its_field(member):
+    for errors in (
+        submission.check(request_for(make_lab(slots=1), workers=4, global_batch_size=64), by=member).errors,
+        submission.preview(request_for(make_lab(slots=1), workers=4, global_batch_size=64), by=member).errors,
+    ):
+        assert fields_of(errors)["workers"].startswith("more workers than nodes can hold: 4")
+
+
+def test_a_batch_that_does_not_divide(member):
+    request = request_for(make_lab(slots=4), workers=3)
+    assert "use 63 or 66" in fields_of(submission.check(request, by=member).errors)["global_batch_size"]
+    preview = submission.preview(request, by=member)
+    assert preview.batch is None
+    assert len(preview.placement) == 3
+
+
+def test_an_incomplete_request_is_previewed_as_far_as_it_goes(member):
+    cluster = make_lab()
+    preview = submission.preview({"cluster": cluster.name, "strategy": "one_device"}, by=member)
+    assert set(fields_of(preview.errors)) == {"name", "recipe"}
+    assert preview.batch.per_replica == 64
+    assert len(preview.placement) == 1
+    half = submission.preview({"cluster": cluster.name, "strategy": "tpu"}, by=member)
+    assert (half.batch, half.placement) == (None, ())
+    assert len(half.nodes) == 2
+
+
+@pytest.mark.parametrize("name", [None, "", "nowhere", 5, [], "a\x00b", "\ud800"])
+def test_clusters_that_are_not_there(name, member):
+    make_cluster("lab")
+    assert "there is lab" in fields_of(submission.check({"cluster": name}, by=member).errors)["cluster"]
+
+
+def test_without_any_cluster(member):
+    assert "no cluster is registered" in fields_of(submission.check({}, by=member).errors)["cluster"]
+
+
+def test_a_cluster_without_nodes(member):
+    cluster = make_cluster("lab")
+    assert "has no nodes yet" in fields_of(submission.check(request_for(cluster), by=member).errors)["cluster"]
+
+
+@pytest.mark.parametrize("request_", [None, [], "x", 5, math.nan, [{}]])
+def test_what_is_no_object(request_, member):
+    assert submission.check(request_, by=member).spec is None
+    assert submission.preview(request_, by=member).errors
+
+
+words = st.text(alphabet="ab1 -.=\x00\n\ud800é", max_size=6)
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.dictionaries(st.sampled_from(KNOWN_FIELDS), junk, max_size=6))
+def test_junk_never_raises(member, fields):
+    cluster = make_cluster()
+    request = request_for(cluster) | fields
+    assert submission.check(request, by=member).spec is None
+    assert submission.preview(request, by=member).errors
