@@ -97,6 +97,8 @@ def _uv_environment(pip: list[str]) -> dict[str, str]:
     for ours, theirs in (("UV_DEFAULT_INDEX", "index-url"), ("SSL_CERT_FILE", "cert")):
         if theirs in setting:
             environment.setdefault(ours, setting[theirs])
+    if Path("/etc/ssl/certs/ca-certificates.crt").exists():
+        environment.setdefault("UV_SYSTEM_CERTS", "1")
     environment.setdefault("UV_HTTP_TIMEOUT", "180")
     return environment
 
