@@ -6,13 +6,13 @@ one MultiWorkerMirrored adds an all-reduce to every step ("has anybody data?").
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.program import Program
+from worker_agent.trainer.size import Size
 
 SHUFFLE_ROWS_MAX = 10_000
 SHUFFLE_BYTES = 128 * 1024 * 1024
@@ -21,30 +21,6 @@ _ORDER_SEED = 1
 
 # (shards, shard) → the rows of that shard, and whether the recipe itself has sharded them.
 RowsOfShard = Callable[[int, int], tuple[tf.data.Dataset, bool]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Size:
-    """The arithmetic of one run: `rows` in the training set, `batch` of them make one optimizer step."""
-
-    rows: int
-    batch: int
-    steps_per_epoch: int
-    epochs: int
-
-    @property
-    def total_steps(self) -> int:
-        """Optimizer steps of the whole run."""
-        return self.steps_per_epoch * self.epochs
-
-
-def size_of(*, rows: int, global_batch: int, replicas: int, epochs: int) -> Size:
-    """Steps of an epoch; raises `TrainingFailed` when a step cannot be filled or divided."""
-    if global_batch % replicas:
-        raise TrainingFailed(f"The global batch of {global_batch} does not divide by the {replicas} replicas.")
-    if rows < global_batch:
-        raise TrainingFailed(f"The training set has {rows} rows, fewer than the global batch of {global_batch}.")
-    return Size(rows=rows, batch=global_batch, steps_per_epoch=rows // global_batch, epochs=epochs)
 
 
 def count_rows(dataset: tf.data.Dataset) -> int:

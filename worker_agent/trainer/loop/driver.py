@@ -10,13 +10,13 @@ from typing import Any
 
 import keras
 
-from worker_agent.trainer.data import Size
 from worker_agent.trainer.emit import Emitter
 from worker_agent.trainer.loop.evaluate import Evaluation, metrics_now
 from worker_agent.trainer.loop.pace import Pace
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.loop.step import Steps
 from worker_agent.trainer.loop.voice import Voice
+from worker_agent.trainer.size import Size
 from worker_agent.trainer.stopping import StopSignal
 
 

@@ -6,9 +6,9 @@ from time import time
 
 from worker_agent.protocol.records import Points, Progress, Summary
 from worker_agent.protocol.states import Cause
-from worker_agent.trainer.data import Size
 from worker_agent.trainer.emit import Emitter, say
 from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.size import Size
 
 
 class Voice:

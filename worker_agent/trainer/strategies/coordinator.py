@@ -10,6 +10,7 @@ from worker_agent.trainer.loop.pace import Pace
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.loop.voice import Voice
 from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.size import size_of
 from worker_agent.trainer.strategies.interface import Task
 from worker_agent.trainer.strategies.pump import Pump
 
@@ -53,7 +54,7 @@ class Coordinator:
         self._recipe = program.load(self._run.entry, self._run.code, self._run.params)
         self._strategy = strategy
         rows = data.checked(self._recipe.dataset("train", (1, 0)), "train")
-        self._size = data.size_of(
+        self._size = size_of(
             rows=data.count_rows(rows), global_batch=self._run.global_batch_size, replicas=1, epochs=self._run.epochs
         )
         with strategy.scope():

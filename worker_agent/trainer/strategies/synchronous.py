@@ -11,6 +11,7 @@ from worker_agent.trainer.loop.prepare import check_model, create_variables, dec
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.loop.step import Steps
 from worker_agent.trainer.loop.voice import Voice
+from worker_agent.trainer.size import size_of
 from worker_agent.trainer.strategies.interface import Task
 
 
@@ -22,7 +23,7 @@ def train(task: Task, strategy: tf.distribute.Strategy) -> None:
     runtime.seed_everything(run.seed)
     recipe = program.load(run.entry, run.code, run.params)
     all_rows = data.checked(recipe.dataset("train", (1, 0)), "train")
-    size = data.size_of(
+    size = size_of(
         rows=data.count_rows(all_rows), global_batch=run.global_batch_size, replicas=replicas, epochs=run.epochs
     )
     train_data = data.training_input(strategy, data.rows_of(recipe, "train"), size, seed=run.seed)

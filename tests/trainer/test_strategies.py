@@ -1,0 +1,94 @@
+"""Every strategy trains, and trains the same: real processes, forked by a zygote."""
+
+import json
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.trainer.gang import RECIPES, Gang, Zygote, gang
+from worker_agent.protocol.states import Cause, Strategy
+
+pytestmark = pytest.mark.tf
+
+TINY = Path(__file__).parent / "recipes/tiny.py"
+LEAD = "worker:0"
+
+
+def trained(zygote: Zygote, folder: Path, strategy: Strategy, **given: object) -> Gang:
+    folder.mkdir()
+    return gang(folder, TINY, strategy, epochs=8, seed=3, **given).start(zygote)  # type: ignore[arg-type]
+
+
+def test_synchronous_strategies_take_the_same_steps(tmp_path: Path, keras3: Zygote) -> None:
+    settings = {"params": {"clip": 0.5}, "warmup_epochs": 2, "learning_rate": 0.08}
+    one = trained(keras3, tmp_path / "one", Strategy.ONE_DEVICE, **settings)
+    mirrored = trained(keras3, tmp_path / "mirrored", Strategy.MIRRORED, devices=2, **settings)
+    multi = trained(keras3, tmp_path / "multi", Strategy.MULTI_WORKER_MIRRORED, workers=2, **settings)
+    for each in (one, mirrored, multi):
+        each.wait(90)
+        assert [member.exit().cause for member in each.members] == [Cause.COMPLETED] * len(each.members)
+    truth = one[LEAD].series("loss")
+    assert list(truth) == list(range(1, 41))
+    assert truth[40] < 0.5 * truth[1]
+    for other in (mirrored, multi):
+        found = other[LEAD].series("loss")
+        assert found.keys() == truth.keys()
+        assert max(abs(found[step] - truth[step]) for step in truth) <= 1e-6
+        for mine, theirs in zip(one[LEAD].summaries(), other[LEAD].summaries(), strict=True):
+            assert mine.metrics == pytest.approx(theirs.metrics, abs=1e-5)
+    assert one[LEAD].series("learning_rate") == pytest.approx({5: 0.04} | {5 * n: 0.08 for n in range(2, 9)})
+    # Only the first worker speaks for the job; the other tells its own speed.
+    second = multi["worker:1"]
+    assert second.series("loss") == {}
+    assert second.series("step_time_ms").keys() == multi[LEAD].series("step_time_ms").keys()
+    assert not list(Path(second.plan.artifacts).iterdir())
+
+
+def test_digits_over_two_workers_reach_95_percent(tmp_path: Path, keras3: Zygote) -> None:
+    digits = gang(tmp_path, RECIPES / "digits_cnn.py", Strategy.MULTI_WORKER_MIRRORED, workers=2, epochs=8)
+    digits.start(keras3).wait(90)
+    lead = digits[LEAD]
+    assert lead.phases()[:4] == ["importing", "rendezvous", "building", "training"]
+    assert lead.phases()[-2:] == ["saving", "done"]
+    assert [summary.epoch for summary in lead.summaries()] == list(range(1, 9))
+    assert lead.summaries()[-1].metrics["val_accuracy"] >= 0.95
+    last = lead.progress()[-1]
+    assert (last.step, last.total_steps, last.epoch, last.epochs) == (176, 176, 8, 8)
+    assert lead.log().count("epoch ") == 8
+    described = json.loads((Path(lead.plan.artifacts) / "metrics.json").read_text())
+    assert described["metrics"]["val_accuracy"] == pytest.approx(lead.summaries()[-1].metrics["val_accuracy"])
+    with ZipFile(Path(lead.plan.artifacts) / "model.keras") as model:
+        assert "config.json" in model.namelist()
+
+
+@pytest.mark.parametrize("recipe", ["breast_cancer", "char_lm"])
+def test_catalogue_recipes_learn(recipe: str, tmp_path: Path, keras3: Zygote) -> None:
+    params = {"characters": 12000, "channels": 32} if recipe == "char_lm" else {}
+    job = gang(tmp_path, RECIPES / f"{recipe}.py", Strategy.ONE_DEVICE, epochs=4, params=params)
+    job.start(keras3).wait(90)
+    losses = [summary.metrics["val_loss"] for summary in job[LEAD].summaries()]
+    assert losses[-1] < 0.85 * losses[0]
+
+
+def test_callbacks_of_a_recipe_stop_the_whole_gang_early(tmp_path: Path, keras3: Zygote) -> None:
+    job = gang(tmp_path, TINY, Strategy.MULTI_WORKER_MIRRORED, workers=2, epochs=50, params={"patience": 2})
+    job.start(keras3).wait(90)
+    assert [member.exit().code for member in job.members] == [0, 0]
+    assert [summary.epoch for summary in job[LEAD].summaries()] == [1, 2, 3]
+
+
+def test_parameter_servers_apply_exactly_the_scheduled_updates(tmp_path: Path, tf_keras: Zygote) -> None:
+    job = gang(tmp_path, RECIPES / "digits_mlp.py", Strategy.PARAMETER_SERVER, workers=2, ps=1, epochs=6)
+    job.start(tf_keras).wait(90, names=["chief:0"])
+    job.stop()
+    job.wait(10)
+    chief = job["chief:0"]
+    assert chief.exit().cause is Cause.COMPLETED
+    assert [member.exit().cause for member in job.members[1:]] == [Cause.STOPPED] * 3
+    assert job["ps:0"].phases()[-1] == "serving"
+    assert list(chief.series("loss")) == list(range(1, 133))
+    assert chief.summaries()[-1].metrics["val_accuracy"] >= 0.9
+    described = json.loads((Path(chief.plan.artifacts) / "metrics.json").read_text())
+    assert described["steps"] == 132
+    assert described["keras"] == "tf_keras"
