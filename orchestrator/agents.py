@@ -19,7 +19,6 @@ from worker_agent.protocol.commands import Command
 from worker_agent.protocol.envelope import seal
 
 COMMAND_TASK = "trainyard.agent.command"
-SEND_POLICY = {"max_retries": 2, "interval_start": 0.0, "interval_step": 0.1, "interval_max": 0.2}
 
 
 class NotSent(Exception):
@@ -56,8 +55,6 @@ class CeleryGateway:
                 queue=queue_of(parcel.node_id),
                 expires=settings.COMMAND_EXPIRY_S,
                 ignore_result=True,
-                retry=True,
-                retry_policy=SEND_POLICY,
             )
         except (OperationalError, OSError) as error:
             raise NotSent(str(error)) from error

@@ -10,8 +10,6 @@ from celery import current_app
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
-from orchestrator.agents import SEND_POLICY
-
 logger = logging.getLogger(__name__)
 
 CONTROL_QUEUE = "control"
@@ -44,8 +42,6 @@ def _send(name: str, **arguments: int) -> None:
             queue=CONTROL_QUEUE,
             expires=EXPIRES_S,
             ignore_result=True,
-            retry=True,
-            retry_policy=SEND_POLICY,
         )
     except (OperationalError, OSError) as error:
         logger.warning("task %s was not sent, the sweep will do its work: %s", name, error)
