@@ -27,18 +27,18 @@ def encode(message: object) -> bytes:
 
 
 def decode_command(data: bytes) -> Command:
-    """A command; raises `msgspec.ValidationError` on anything else."""
-    return _command.decode(data)
+    """A command; raises `msgspec.DecodeError` on anything else."""
+    return _decode(_command, data)
 
 
 def decode_report(data: bytes) -> Report:
-    """A report; raises `msgspec.ValidationError` on anything else."""
-    return _report.decode(data)
+    """A report; raises `msgspec.DecodeError` on anything else."""
+    return _decode(_report, data)
 
 
 def decode_record(data: bytes) -> Record:
-    """A spool record; raises `msgspec.ValidationError` on anything else."""
-    return _record.decode(data)
+    """A spool record; raises `msgspec.DecodeError` on anything else."""
+    return _decode(_record, data)
 
 
 def encode_plan(plan: Plan) -> bytes:
@@ -47,8 +47,8 @@ def encode_plan(plan: Plan) -> bytes:
 
 
 def decode_plan(data: bytes) -> Plan:
-    """The content of a `plan.json`; raises `msgspec.ValidationError`."""
-    return _plan.decode(data)
+    """The content of a `plan.json`; raises `msgspec.DecodeError`."""
+    return _decode(_plan, data)
 
 
 def plain(message: object) -> object:
@@ -59,3 +59,11 @@ def plain(message: object) -> object:
 def typed(data: object, kind: type[M]) -> M:
     """Builtin types back to the message `kind`; raises `msgspec.ValidationError`."""
     return msgspec.convert(data, kind)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[M] | msgspec.json.Decoder[M], data: bytes) -> M:
+    """Decode, with one kind of error: msgspec lets bad UTF-8 and endless nesting out as they are."""
+    try:
+        return decoder.decode(data)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error

@@ -81,7 +81,7 @@ def sign_request(*, method: str, path: str, at: int, key: bytes) -> str:
 def _decode(data: bytes) -> Envelope:
     try:
         return _decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadEnvelope("it is not an envelope") from error
 
 

@@ -1,0 +1,142 @@
+"""The agent's decisions: one event in, instructions out; twice, late and out of order."""
+
+import pytest
+
+from tests.agent.plans import make_launch
+from worker_agent.daemon.core import (
+    FORGOTTEN_LIMIT,
+    SHUTDOWN_GRACE_S,
+    SHUTDOWN_REASON,
+    Core,
+    Ended,
+    Key,
+    NotRecorded,
+    Record,
+    Remove,
+    Restored,
+    SendAck,
+    Ship,
+    ShutdownAsked,
+    SignalStop,
+    Spawn,
+    Started,
+    Upload,
+    Uploaded,
+    WriteExit,
+)
+from worker_agent.protocol.commands import Forget, Stop
+from worker_agent.protocol.states import Cause, ReplicaStatus
+
+KEY = Key(7, 1)
+LAUNCH = make_launch(command_id=1)
+STOP = Stop(command_id=2, replica_id=7, attempt=1, grace_s=5.0, reason="Stopped by ada.")
+FORGET = Forget(command_id=3, replica_id=7, attempt=1)
+
+
+def core_after(*events: object) -> Core:
+    core = Core()
+    for event in events:
+        core.handle(event)
+    return core
+
+
+def test_a_launch_is_journalled_before_it_is_acknowledged_and_started() -> None:
+    assert Core().handle(LAUNCH) == [Record(LAUNCH), SendAck(1), Ship(KEY), Spawn(LAUNCH)]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (LAUNCH,),
+        (LAUNCH, Started(KEY, 42)),
+        (LAUNCH, Started(KEY, 42), Ended(KEY)),
+        (LAUNCH, Ended(KEY), Uploaded(KEY), FORGET),
+        (STOP,),
+        (Restored(KEY, LAUNCH, has_ended=False, is_uploaded=False),),
+    ],
+)
+def test_a_launch_that_comes_again_is_acknowledged_again_and_nothing_else(events: tuple[object, ...]) -> None:
+    assert core_after(*events).handle(LAUNCH) == [SendAck(1)]
+
+
+def test_another_attempt_is_another_replica() -> None:
+    second = make_launch(command_id=9, attempt=2)
+    assert Spawn(second) in core_after(LAUNCH).handle(second)
+
+
+def test_a_launch_that_cannot_be_journalled_is_refused_and_may_come_again() -> None:
+    core = core_after(LAUNCH)
+    refusal = SendAck(1, "the node could not write its journal: No space left on device")
+    assert core.handle(NotRecorded(LAUNCH, "No space left on device")) == [refusal]
+    assert Spawn(LAUNCH) in core.handle(LAUNCH)
+
+
+@pytest.mark.parametrize("events", [(LAUNCH,), (LAUNCH, Started(KEY, 42))])
+def test_a_stop_reaches_what_has_not_ended(events: tuple[object, ...]) -> None:
+    assert core_after(*events).handle(STOP) == [SignalStop(KEY, Cause.STOPPED, "Stopped by ada.", 5.0), SendAck(2)]
+
+
+def test_a_stop_after_the_end_is_only_acknowledged() -> None:
+    assert core_after(LAUNCH, Ended(KEY)).handle(STOP) == [SendAck(2)]
+    assert core_after(LAUNCH, Ended(KEY), Uploaded(KEY), FORGET).handle(STOP) == [SendAck(2)]
+
+
+def test_a_stop_that_overtakes_its_launch_becomes_an_exit() -> None:
+    message = "Stopped by ada. It had not started yet."
+    core = Core()
+    assert core.handle(STOP) == [WriteExit(KEY, Cause.STOPPED, message), Ship(KEY), SendAck(2)]
+    assert core.handle(STOP) == [SendAck(2)]
+    assert core.handle(FORGET) == [Remove(KEY), SendAck(3)]
+
+
+def test_the_end_uploads_once_and_is_told() -> None:
+    core = core_after(LAUNCH, Started(KEY, 42))
+    assert (core.held[KEY].status, core.held[KEY].pid) == (ReplicaStatus.RUNNING, 42)
+    assert core.handle(Ended(KEY)) == [Upload(KEY, LAUNCH)]
+    assert core.handle(Ended(KEY)) == []
+    assert core.handle(Started(KEY, 42)) == []
+    assert (core.held[KEY].status, core.held[KEY].pid) == (ReplicaStatus.EXITED, 0)
+
+
+def test_forgetting_waits_for_the_end_and_for_the_uploads() -> None:
+    core = core_after(LAUNCH)
+    assert core.held[KEY].status is ReplicaStatus.STARTING
+    assert core.handle(FORGET) == [SendAck(3, "it has not ended")]
+    core.handle(Ended(KEY))
+    assert core.handle(FORGET) == [SendAck(3)]
+    assert core.handle(Uploaded(KEY)) == [Remove(KEY)]
+    assert core.handle(FORGET) == [SendAck(3)]
+    assert core.handle(Uploaded(KEY)) == []
+
+
+def test_what_an_earlier_agent_left() -> None:
+    running = Core()
+    assert running.handle(Restored(KEY, LAUNCH, has_ended=False, is_uploaded=False)) == [Ship(KEY), Spawn(LAUNCH)]
+    ended = Core()
+    assert ended.handle(Restored(KEY, LAUNCH, has_ended=True, is_uploaded=False)) == [Ship(KEY), Upload(KEY, LAUNCH)]
+    delivered = Core()
+    assert delivered.handle(Restored(KEY, LAUNCH, has_ended=True, is_uploaded=True)) == [Ship(KEY)]
+    assert delivered.handle(FORGET) == [Remove(KEY), SendAck(3)]
+    stopped = Core()
+    assert stopped.handle(Restored(KEY, None, has_ended=True, is_uploaded=False)) == [Ship(KEY)]
+    assert stopped.handle(FORGET) == [Remove(KEY), SendAck(3)]
+
+
+def test_leaving_with_or_without_the_replicas() -> None:
+    core = core_after(LAUNCH, make_launch(replica_id=8), Ended(Key(8, 1)))
+    assert core.handle(ShutdownAsked(end_replicas=False)) == []
+    assert core.handle(ShutdownAsked(end_replicas=True)) == [
+        SignalStop(KEY, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, SHUTDOWN_GRACE_S)
+    ]
+    late = make_launch(command_id=11, replica_id=9)
+    assert core.handle(late) == [SendAck(11, "the agent is shutting down")]
+
+
+def test_what_was_forgotten_is_remembered_within_limits() -> None:
+    core = Core()
+    for number in range(FORGOTTEN_LIMIT + 1):
+        core.handle(Stop(command_id=1, replica_id=number, attempt=1))
+        core.handle(Forget(command_id=2, replica_id=number, attempt=1))
+    assert core.held == {}
+    assert core.handle(make_launch(command_id=5, replica_id=1)) == [SendAck(5)]
+    assert len(core.handle(make_launch(command_id=5, replica_id=0))) == 4
