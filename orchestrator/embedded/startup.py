@@ -25,7 +25,7 @@ from orchestrator.embedded.supervisor import Supervisor
 CLUSTER = "local"
 ADMINISTRATOR = "admin"
 TICK_S = 0.2
-START_LIMIT_S = 90.0
+START_LIMIT_S = 180.0
 GIVE_UP_AFTER = 3
 LONG_AGO = "1970-01-01T00:00:00+00:00"
 

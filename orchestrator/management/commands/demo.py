@@ -48,7 +48,7 @@ def _submit() -> Job:
         "strategy": strategy.value,
         "workers": workers,
         "global_batch_size": 64,
-        "epochs": 20,
+        "epochs": 60,
         "seed": 1,
     }
     try:
