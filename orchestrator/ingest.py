@@ -109,7 +109,7 @@ class Ingest:
                 claimed.append((entry, peek_node(entry[1].get(b"e", b""))))
             except BadEnvelope as error:
                 self._drop(entry, "nobody", error)
-        nodes = Node.objects.in_bulk({node_id for _, node_id in claimed})
+        nodes = Node.objects.defer("inventory", "sample", "holding").in_bulk({node_id for _, node_id in claimed})
         received: list[Received] = []
         for entry, node_id in claimed:
             try:

@@ -85,7 +85,7 @@ def tidy_name(name: str) -> str:
 
 
 def run_of(steps: Sequence[int], times: Sequence[float], values: Sequence[float]) -> Run:
-    """Points as arrays; raises `ValueError` when the columns differ in length or a time is no time."""
+    """Points as arrays; raises `ValueError` when the columns differ in length or a time is not finite."""
     run = Run(np.array(steps, _STEP), np.array(times, _NUMBER), np.array(values, _NUMBER))
     if not len(run.steps) == len(run.times) == len(run.values):
         raise ValueError("steps, times and values differ in length")

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from orchestrator.models import LogChunk, Replica
 from orchestrator.queries.telemetry import LOG_CHUNK_BYTES
+from orchestrator.services.bulk import update_rows
 from worker_agent.protocol.records import Gap, Log
 
 SAME_CHUNK_S = 1.0
@@ -32,7 +33,7 @@ def store(said: Mapping[Replica, Sequence[Log | Gap]]) -> dict[int, list[Output]
     )
     for replica, found in grown.items():
         replica.log_size = found[-1].end
-    Replica.objects.bulk_update(grown, ["log_size"])
+    update_rows(Replica, {replica.pk: (replica.log_size,) for replica in grown}, columns=["log_size"])
     return {replica.pk: found for replica, found in grown.items()}
 
 

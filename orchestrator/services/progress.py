@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 
-from django.db.models import Case, F, JSONField, Q, Value, When
-from django.db.models.functions import Greatest
-
 from orchestrator import live
 from orchestrator.models import Job, Replica
 from orchestrator.queries import jobs as job_queries
+from orchestrator.services.bulk import update_rows
 from worker_agent.protocol.records import Progress, Summary
 
 COUNT_MAX = 2**31 - 1
 STEP_MAX = 2**63 - 1
 METRICS_PER_JOB = 100
 METRIC_NAME_CHARS = 200
-COLUMNS = ("step", "total_steps", "epoch", "epochs")
+COLUMNS = ("step", "total_steps", "epoch", "epochs", "metrics")
 
 
 def advance(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]]) -> None:
@@ -27,31 +25,30 @@ def advance(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]]) -> Non
                 gain.add(record)
     if not gains:
         return
-    current = Q()
-    for job_id, gain in gains.items():
-        current |= Q(pk=job_id, attempt=gain.job.attempt)
-    Job.objects.filter(current).update(
-        revision=F("revision") + 1,
-        metrics=Case(*(When(pk=pk, then=Value(gain.metrics, JSONField())) for pk, gain in gains.items())),
-        **{
-            column: Greatest(
-                column, Case(*(When(pk=pk, then=Value(getattr(gain, column))) for pk, gain in gains.items()))
-            )
-            for column in COLUMNS
-        },
+    revisions = update_rows(
+        Job,
+        {job_id: (*gain.columns(), gain.job.attempt) for job_id, gain in gains.items()},
+        columns=COLUMNS,
+        guard="attempt",
+        counter="revision",
     )
-    for job in Job.objects.select_related("owner", "cluster").filter(pk__in=gains):
+    jobs = [gains[job_id].job for job_id in gains if revisions.get(job_id) == gains[job_id].job.revision + 1]
+    for job in jobs:
+        gains.pop(job.pk).show(revision=job.revision + 1)
+    # Somebody else changed these since they were read.
+    jobs += Job.objects.select_related("owner", "cluster").filter(pk__in=gains) if gains else []
+    for job in jobs:
         event = live.job_changed(job_queries.summary(job))
         live.announce(live.job_group(job.pk), [event])
         live.announce(live.JOBS, [event])
 
 
 class _Gain:
-    """What a batch adds to one job. Within an attempt nothing goes back: the database takes the greater number."""
+    """What a batch adds to one job. Within an attempt nothing goes back."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.step = self.total_steps = self.epoch = self.epochs = 0
+        self.step, self.total_steps, self.epoch, self.epochs = job.step, job.total_steps, job.epoch, job.epochs
         self.metrics: dict[str, object] = dict(job.metrics)
 
     def add(self, record: Progress | Summary) -> None:
@@ -65,6 +62,15 @@ class _Gain:
             known = name[:METRIC_NAME_CHARS].replace("\0", "")
             if known in self.metrics or len(self.metrics) < METRICS_PER_JOB:
                 self.metrics[known] = live.jsonable(value)
+
+    def columns(self) -> tuple[object, ...]:
+        return (self.step, self.total_steps, self.epoch, self.epochs, self.metrics)
+
+    def show(self, *, revision: int) -> None:
+        """Make the job as read the job as stored."""
+        job = self.job
+        job.step, job.total_steps, job.epoch, job.epochs = self.step, self.total_steps, self.epoch, self.epochs
+        job.metrics, job.revision = self.metrics, revision
 
 
 def _within(number: int, most: int) -> int:

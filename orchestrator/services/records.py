@@ -10,12 +10,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import isfinite
 
 import msgspec
 import numpy as np
 
 from orchestrator import live, series
-from orchestrator.models import Cursor, Event, Node, Replica
+from orchestrator.models import Cursor, Event, Job, Node, Replica
 from orchestrator.services import gang, outputs, progress, transitions
 from orchestrator.services.outputs import Output
 from worker_agent.protocol.codec import decode_record
@@ -37,9 +38,16 @@ from worker_agent.protocol.reports import Records, ack_field
 logger = logging.getLogger(__name__)
 
 LIVE_POINTS = 2000
-ROW_ID_MAX = 2**63 - 1
+INT64_MAX = 2**63 - 1
+# Of replicas and jobs, what storing and announcing need; a batch is too frequent for whole rows.
+COLUMNS = (
+    *("job_id", "attempt", "role", "index", "node_id", "log_size"),
+    *(f"job__{field.attname}" for field in Job._meta.concrete_fields),
+    *("job__owner__username", "job__cluster__name"),
+)
 
 Acks = dict[str, dict[str, int]]
+PointLists = tuple[list[int], list[float], list[float]]
 
 
 @dataclass
@@ -47,7 +55,8 @@ class Intake:
     """What one replica said in this batch, decoded; `stored` is the part [start, end) of each stream it came from."""
 
     replica: Replica
-    runs: list[series.Addition] = field(default_factory=list)
+    points: dict[str, PointLists] = field(default_factory=dict)
+    runs: dict[str, series.Run] = field(default_factory=dict)
     output: list[Log | Gap] = field(default_factory=list)
     advances: list[Progress | Summary] = field(default_factory=list)
     moments: list[Started | Phase | Exit] = field(default_factory=list)
@@ -57,8 +66,8 @@ class Intake:
 def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
     """Store what is new in `slices` and return what each node may forget: node id → `ack_field` → offset."""
     acks: Acks = defaultdict(dict)
-    ids = {report.replica_id for _, report in slices if 0 < report.replica_id <= ROW_ID_MAX}
-    replicas = Replica.objects.select_related("job").in_bulk(ids)
+    ids = {report.replica_id for _, report in slices if 0 < report.replica_id <= INT64_MAX}
+    replicas = Replica.objects.select_related("job__owner", "job__cluster").only(*COLUMNS).in_bulk(ids)
     cursors = {(row.replica_id, row.stream): row for row in Cursor.objects.filter(replica__in=replicas)}
     intakes: dict[int, Intake] = {}
     for node, report in slices:
@@ -98,7 +107,7 @@ def _refusal(node: Node, replica: Replica, report: Records) -> str:
         return "there is no such stream"
     ends = report.offsets
     ordered = all(first < second for first, second in zip([report.start, *ends], [*ends, report.end + 1], strict=True))
-    if len(ends) != len(report.records) or not ordered or not 0 <= report.start <= report.end <= ROW_ID_MAX:
+    if len(ends) != len(report.records) or not ordered or not 0 <= report.start <= report.end <= INT64_MAX:
         return "its offsets do not fit its records"
     return ""
 
@@ -133,11 +142,7 @@ def note_skipped(replica: Replica, *, why: str) -> None:
 def _sort_in(intake: Intake, record: Record) -> None:
     match record:
         case Points():
-            owner = series.Owner(replica_id=intake.replica.pk)
-            intake.runs += [
-                series.Addition(owner, series.tidy_name(name), series.run_of(record.steps, record.times, values))
-                for name, values in zip(record.names, record.values, strict=True)
-            ]
+            _add_points(intake.points, record)
         case Log() | Gap():
             intake.output.append(record)
         case Progress() | Summary():
@@ -147,6 +152,22 @@ def _sort_in(intake: Intake, record: Record) -> None:
         case Failure():
             # The shim repeats it in its Exit, and the traceback is on stderr, so in the log.
             pass
+
+
+def _add_points(points: dict[str, PointLists], record: Points) -> None:
+    """Lists grow, and become arrays once a batch: an array for each record would cost more than all the rest."""
+    steps, times = record.steps, record.times
+    if not steps:
+        return
+    if any(len(column) != len(steps) for column in (times, *record.values)) or len(record.values) != len(record.names):
+        raise ValueError("the columns of its points differ in length")
+    if not all(map(isfinite, times)) or not -INT64_MAX <= min(steps) <= max(steps) <= INT64_MAX:
+        raise ValueError("a step or a time is out of range")
+    for name, values in zip(record.names, record.values, strict=True):
+        lists = points.setdefault(series.tidy_name(name), ([], [], []))
+        lists[0].extend(steps)
+        lists[1].extend(times)
+        lists[2].extend(values)
 
 
 def _save_cursors(intakes: Iterable[Intake], cursors: dict[tuple[int, str], Cursor]) -> None:
@@ -168,7 +189,7 @@ def _save_cursors(intakes: Iterable[Intake], cursors: dict[tuple[int, str], Curs
 def _finals(intake: Intake) -> dict[str, int]:
     """The lengths that an Exit gave to the streams there are."""
     return {
-        stream: min(max(size, 0), ROW_ID_MAX)
+        stream: min(max(size, 0), INT64_MAX)
         for moment in intake.moments
         if isinstance(moment, Exit)
         for stream, size in moment.final.items()
@@ -177,11 +198,16 @@ def _finals(intake: Intake) -> dict[str, int]:
 
 
 def _store_points(intakes: Sequence[Intake]) -> None:
-    refused = series.append(addition for intake in intakes for addition in intake.runs)
+    additions = []
+    for intake in intakes:
+        owner = series.Owner(replica_id=intake.replica.pk)
+        intake.runs = {name: series.run_of(*lists) for name, lists in intake.points.items()}
+        additions += [series.Addition(owner, name, run) for name, run in intake.runs.items()]
+    refused = series.append(additions)
     for intake in intakes:
         owner = series.Owner(replica_id=intake.replica.pk)
         if any(refused_owner == owner for refused_owner, _ in refused):
-            intake.runs = [addition for addition in intake.runs if (owner, addition.name) not in refused]
+            intake.runs = {name: run for name, run in intake.runs.items() if (owner, name) not in refused}
             text = f"{intake.replica} writes more than {series.NAMES_PER_OWNER} series; further names are not kept."
             _note_once(intake.replica, kind="series_refused", text=text)
 
@@ -191,10 +217,7 @@ def _announce(intake: Intake, pieces: Sequence[Output]) -> None:
     replica, events = intake.replica, []
     name, attempt = str(replica), replica.attempt
     if advance := intake.stored.get(Stream.TRAINER):
-        runs: dict[str, list[series.Run]] = defaultdict(list)
-        for addition in intake.runs:
-            runs[addition.name].append(addition.run)
-        columns = {name: _columns(series.thin(series.join(found), LIVE_POINTS)) for name, found in runs.items()}
+        columns = {label: _columns(series.thin(run, LIVE_POINTS)) for label, run in intake.runs.items()}
         start, end = advance
         events.append(
             live.points_stored(

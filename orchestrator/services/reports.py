@@ -12,6 +12,7 @@ from django.db import transaction
 from orchestrator import live, series
 from orchestrator.models import Node, Replica
 from orchestrator.services import gang, records, transitions
+from orchestrator.services.bulk import update_rows
 from orchestrator.services.records import Acks
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.reports import Ack, Heartbeat, Hello, Records, Report, Sample
@@ -76,11 +77,14 @@ def _store_load(heartbeats: Sequence[tuple[Node, Heartbeat]], *, now: datetime) 
     latest = {node.pk: (node, heartbeat) for node, heartbeat in heartbeats}
     samples: dict[str, list[live.LiveEvent]] = {}
     for node, heartbeat in latest.values():
-        node.last_seen_at = now
         node.sample = live.jsonable(plain(heartbeat.sample))
         node.holding = live.jsonable(plain(heartbeat.replicas))
         samples[node.pk] = [live.sample_taken(node_id=node.pk, sample=node.sample, replicas=node.holding)]
-    Node.objects.bulk_update([node for node, _ in latest.values()], ["last_seen_at", "sample", "holding"])
+    update_rows(
+        Node,
+        {node.pk: (now, node.sample, node.holding) for node, _ in latest.values()},
+        columns=["last_seen_at", "sample", "holding"],
+    )
     for node_id, events in samples.items():
         live.announce(live.node_group(node_id), events)
         live.announce(live.MACHINES, events)
