@@ -172,17 +172,23 @@ class Supervisor:
 
 def left_behind(data: Path) -> list[psutil.Process]:
     """Processes started from here, or whose command line names the data folder; never this one or its ancestors."""
+    found = {each.pid: each for each in [*psutil.Process().children(recursive=True), *naming(data)]}
+    return list(found.values())
+
+
+def naming(data: Path) -> list[psutil.Process]:
+    """Processes whose command line names something in the data folder; never this one or its ancestors."""
     this = psutil.Process()
-    found = {each.pid: each for each in this.children(recursive=True)}
     spared = {this.pid, *(each.pid for each in this.parents())}
     inside = f"{data}/"
+    found = []
     for each in psutil.process_iter():
         try:
             if each.pid not in spared and any(inside in word for word in each.cmdline()):
-                found[each.pid] = each
+                found.append(each)
         except psutil.Error:
             continue
-    return list(found.values())
+    return found
 
 
 def _next_ended() -> int:

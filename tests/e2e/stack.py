@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import httpx
 import psutil
 
-from orchestrator.embedded.supervisor import left_behind
+from orchestrator.embedded.supervisor import naming
 from tests.environment import ROOT, child_environment
 
 START_LIMIT_S = 180.0
@@ -85,7 +85,7 @@ class Stack(AbstractContextManager["Stack"]):
         except subprocess.TimeoutExpired:
             process.kill()
             raise AssertionError(f"up did not end within {STOP_LIMIT_S:.0f} s:\n{self.said()}") from None
-        left = [each for each in {*started, *left_behind(self.data)} if _lives(each)]
+        left = [each for each in {*started, *naming(self.data)} if _lives(each)]
         described = [f"{each.pid} {' '.join(each.cmdline())}" for each in left if _lives(each)]
         for each in left:
             each.kill()

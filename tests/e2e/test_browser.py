@@ -30,7 +30,7 @@ RUNS_S = 120_000
 
 @pytest.fixture(scope="module")
 def page(browser: Browser, stack: Stack) -> Iterator[Page]:
-    """A signed-in page of the administrator; errors in the console fail the module, but for those of a killed server."""
+    """A signed-in page of the administrator; errors in its console fail the module (not those of a killed server)."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     complaints: list[str] = []
 
@@ -97,7 +97,7 @@ def create(page: Page, stack: Stack, *, name: str, strategy: str, epochs: int, *
     """Fill in the form for the digits recipe and start it; the job's number."""
     page.goto(f"{stack.url}/jobs/new/")
     page.get_by_label("Name", exact=True).fill(name)
-    page.get_by_label("Recipe").select_option("digits_mlp")
+    page.get_by_label("Recipe", exact=True).select_option("digits_mlp")
     page.locator(f'input[name="strategy"][value="{strategy}"]').check()
     page.get_by_label("Cluster").select_option(CLUSTER)
     for field, value in numbers.items():
@@ -217,7 +217,7 @@ def test_a_metric_named_like_a_tag_is_shown_as_text(page: Page, stack: Stack) ->
 def test_what_was_typed_survives_an_error(page: Page, stack: Stack, yard: Yard) -> None:
     page.goto(f"{stack.url}/jobs/new/")
     page.get_by_label("Name", exact=True).fill("kept")
-    page.get_by_label("Recipe").select_option("digits_mlp")
+    page.get_by_label("Recipe", exact=True).select_option("digits_mlp")
     page.locator('input[name="strategy"][value="multi_worker_mirrored"]').check()
     page.get_by_label("Cluster").select_option(CLUSTER)
     page.locator("#f-workers").fill("2")
