@@ -245,5 +245,7 @@ def _shown(value: object) -> str:
 
 
 def _sentence(message: str) -> str:
-    """A service's words as they stand below a field."""
-    return message[:1].upper() + message[1:].rstrip(".") + "."
+    """A service's words as they stand below a field. A name at the beginning stays as it is written."""
+    first = message.split(" ", 1)[0]
+    begun = message[:1].upper() + message[1:] if first.isalpha() else message
+    return begun.rstrip(".") + "."

@@ -183,7 +183,8 @@ def _understood(form: JobForm, carried: dict[str, object] | None, user: Any) -> 
     program = code.resolve(wanted, by=user)
     if isinstance(program, code.Program) and form.source == "upload":
         code.keep(program)
-        form.values |= {"kept": program.ref.sha256, "kept_name": program.filename}
+        sent_name = str((carried or {}).get("filename") or form.values["kept_name"] or program.filename)
+        form.values |= {"kept": program.ref.sha256, "kept_name": sent_name}
         carried = {"sha256": program.ref.sha256}
     elif form.source == "upload":
         form.values |= {"kept": "", "kept_name": ""}

@@ -17,7 +17,7 @@ DOT = "\u00b7"
 
 @dataclass(frozen=True)
 class Cell:
-    """One device in the map: `state` is plan, held, free or lost; `text` is the replica's index in the plan."""
+    """One device in the map: `state` is plan, held, free or closed; `text` is the replica's index in the plan."""
 
     state: str
     text: str
@@ -26,12 +26,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class NodeMap:
-    """One node in the map, with the processes that it would run and that hold no device."""
+    """One node in the map, `note` names its processes that hold no device, or why it takes no jobs."""
 
     name: str
     cells: tuple[Cell, ...]
     label: str
-    companions: str
+    note: str
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ class Panel:
     configs: list[tuple[str, str]] = field(default_factory=list)
     configs_left_out: int = 0
     processes: int = 0
+
+    @property
+    def any_closed(self) -> bool:
+        """Whether the map shows a node that takes no jobs now."""
+        return any(cell.state == "closed" for node in self.nodes for cell in node.cells)
 
 
 def panel(found: Preview, form: JobForm) -> Panel:
@@ -96,7 +101,8 @@ def _node_map(node: NodeView, placement: tuple[PlannedReplica, ...]) -> NodeMap:
         name=node.name,
         cells=cells,
         label=f"{node.name}: {len(takers)} of {len(cells)} devices for this job, {len(node.free())} free now",
-        companions=f" {DOT} ".join(replica.label.replace(":", " ") for replica in here if not replica.devices),
+        note=f" {DOT} ".join(replica.label.replace(":", " ") for replica in here if not replica.devices)
+        or ("" if node.state is NodeState.READY else node.state.value),
     )
 
 
@@ -107,7 +113,7 @@ def _cell(node: NodeView, index: int, taker: PlannedReplica | None) -> Cell:
         return Cell("held", "", f"Device {index} is held")
     if node.state is NodeState.READY:
         return Cell("free", "", f"Device {index} is free")
-    return Cell("lost", "", f"Device {index}: the node is {node.state.value}")
+    return Cell("closed", "", f"Device {index}: the node is {node.state.value}")
 
 
 def _counted(number: int, noun: str) -> str:
