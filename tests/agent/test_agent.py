@@ -48,8 +48,10 @@ def start(data: Path) -> Iterator[StartAgent]:
     agents: list[AgentProcess] = []
 
     def start(*options: str) -> AgentProcess:
-        agents.append(AgentProcess(data, "--no-zygote", *options))
-        return agents[-1]
+        agent = AgentProcess(data, "--no-zygote", *options)
+        agents.append(agent)
+        wait_until(lambda: agent.process.poll() is not None or any("agent is up" in line for line in agent.errors))
+        return agent
 
     yield start
     for agent in agents:
@@ -250,9 +252,8 @@ def test_reports_lost_on_the_way_are_sent_again(plane: ControlPlane, start: Star
     pid_of(plane, 7)
     plane.is_ingesting = False
     wait_until(lambda: plane.beats)
-    with_redis = plane.redis
-    with_redis.kill()
-    with_redis.start()
+    plane.redis.kill()
+    plane.redis.start()
     plane.is_ingesting = True
     wait_until(lambda: plane.is_complete(7))
     assert plane.steps(7) == list(range(100))
@@ -271,8 +272,7 @@ def test_an_agent_told_to_end_its_replicas_does_so_and_says_it(
 
 
 def test_one_agent_per_data_folder(data: Path, start: StartAgent) -> None:
-    first = start()
-    wait_until(lambda: any("agent is up" in line for line in first.errors))
+    start()
     second = start()
     assert second.wait() == 2
     assert second.errors == [f"trainyard agent: another agent is running on {data}\n"]

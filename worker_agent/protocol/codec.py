@@ -28,17 +28,20 @@ def encode(message: object) -> bytes:
 
 def decode_command(data: bytes) -> Command:
     """A command; raises `msgspec.DecodeError` on anything else."""
-    return _decode(_command, data)
+    command: Command = _decode(_command, data)
+    return command
 
 
 def decode_report(data: bytes) -> Report:
     """A report; raises `msgspec.DecodeError` on anything else."""
-    return _decode(_report, data)
+    report: Report = _decode(_report, data)
+    return report
 
 
 def decode_record(data: bytes) -> Record:
     """A spool record; raises `msgspec.DecodeError` on anything else."""
-    return _decode(_record, data)
+    record: Record = _decode(_record, data)
+    return record
 
 
 def encode_plan(plan: Plan) -> bytes:
