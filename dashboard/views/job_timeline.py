@@ -12,6 +12,8 @@ from orchestrator.queries import jobs as job_queries
 ATTEMPTS_SHOWN = 6
 COLOURS = 8
 ENDING_SHARE = 0.008
+ROOM_FOR_NUMBER, ROOM_FOR_NOTE = 0.03, 0.15
+RIGHT_EDGE = 0.95
 TICKS_AT_MOST = 7
 TICK_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800)
 
@@ -68,18 +70,24 @@ def timeline_of(job: Any, attempts: list[Any], gang: Iterable[Any], *, now: date
         start=start,
         span_s=span_s,
         running=not over,
-        attempts=[
-            {
-                "number": attempt.number,
-                "since": (attempt.started_at - start).total_seconds(),
-                "note": attempt.cause.replace("_", " ") if attempt.ended_at else "",
-            }
-            for attempt in shown
-        ],
+        attempts=_names(shown, start, span_s),
         rows=list(rows.values()),
         ticks=_ticks(start, span_s),
         told=_told(shown, len(rows)),
     )
+
+
+def _names(attempts: list[Any], start: datetime, span_s: float) -> list[dict[str, Any]]:
+    """The names above the bars, as far as there is room before the next one."""
+    names = []
+    for attempt, following in zip(attempts, [*attempts[1:], None], strict=True):
+        since = (attempt.started_at - start).total_seconds()
+        until = (following.started_at - start).total_seconds() if following else span_s
+        room = (until - since) / span_s
+        note = attempt.cause.replace("_", " ") if attempt.ended_at and room > ROOM_FOR_NOTE else ""
+        if room > ROOM_FOR_NUMBER or following is None:
+            names.append({"number": attempt.number, "since": since, "note": note})
+    return names
 
 
 def _bars(replica: Any, attempt: Any, start: datetime, span_s: float, *, over: bool) -> Iterable[Bar]:
@@ -103,7 +111,15 @@ def _ticks(start: datetime, span_s: float) -> list[dict[str, Any]]:
     style = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%d %b"
     ticks = []
     while (since := (at - first).total_seconds()) < span_s:
-        ticks.append({"since": since, "at": at, "text": f"{at:{style}}", "style": "s" if step < 60 else "m"})
+        ticks.append(
+            {
+                "since": since,
+                "at": at,
+                "text": f"{at:{style}}",
+                "style": "s" if step < 60 else "m",
+                "anchor": "end" if since / span_s > RIGHT_EDGE else "middle",
+            }
+        )
         at += timedelta(seconds=step)
     return ticks
 

@@ -30,9 +30,9 @@ export function crosses(u, xs) {
     ctx.beginPath(); ctx.moveTo(x - r, y - r); ctx.lineTo(x + r, y + r); ctx.moveTo(x + r, y - r); ctx.lineTo(x - r, y + r); ctx.stroke();
     if (x - word < 48 * dpr) continue;
     word = x;
-    const right = x < bbox.left + bbox.width - 40 * dpr;
-    ctx.textAlign = right ? "left" : "right";
-    ctx.fillText("NaN", x + (right ? 7 : -7) * dpr, y);
+    const left = x > bbox.left + 36 * dpr;
+    ctx.textAlign = left ? "right" : "left";
+    ctx.fillText("NaN", x + (left ? -7 : 7) * dpr, y);
   }
   ctx.restore();
 }

@@ -22,7 +22,12 @@ function smooth(y) {
   let sum = 0, weight = 0;
   return y.map((v) => { if (!Number.isFinite(v)) return v; weight = weight * KEEP + 1 - KEEP; sum = sum * KEEP + v * (1 - KEEP); return sum / weight; });
 }
+// A drag is told to every card of the group; only the first may answer, the others already stand in the new view.
+let zooming = false;
 function zoom(sync, view) {
+  if (zooming) return;
+  zooming = true;
+  setTimeout(() => (zooming = false));
   view ? views.set(sync, view) : views.delete(sync);
   for (const c of cards) if (c.spec.sync === sync) c.draw();
 }
@@ -92,7 +97,7 @@ export class Chart {
     });
     const range = (u, lo, hi) => (lo == null ? [0, 1] : this.log ? uPlot.rangeLog(lo, hi, 10, false) : uPlot.rangeNum(spec.zero ? 0 : lo, hi, { min: { pad: 0.06, soft: 0, mode: 3 }, max: { pad: 0.08, mode: 0 } }));
     this.u = new uPlot({
-      ...this.size(), series, legend: { show: false }, padding: [(spec.starts?.() ?? []).length ? 20 : 10, 8, 0, 0], focus: { alpha: 0.3 },
+      ...this.size(), series, legend: { show: false }, padding: [(spec.starts?.() ?? []).length ? 20 : 10, 14, 0, 0], focus: { alpha: 0.3 },
       cursor: {
         sync: { key: spec.sync, setSeries: false, scales: ["x", null] }, drag: { x: true, y: false, setScale: false }, points: { size: 6, width: 1.5 }, focus: { prox: 16 },
         dataIdx: (u, s, i) => { let k = i; while (k > 0 && u.data[s][k] == null) k--; return k; },

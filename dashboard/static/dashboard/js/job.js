@@ -1,7 +1,7 @@
 // The job page, alive: one socket brings a snapshot, then what is newer. Numbers travel in the events; when the state
 // changes, the printed parts are fetched again.
 import { $, $$, icon, make } from "./dom.js";
-import { bytes, clock, figure, group, localTimes, moment, num, percent, replicaName, span } from "./format.js";
+import { bytes, clock, figure, group, localTimes, num, percent, replicaName, span } from "./format.js";
 import { gantt } from "./gantt.js";
 import { jobCharts } from "./job_charts.js";
 import { logViewer } from "./job_log.js";
@@ -10,7 +10,7 @@ import { refresher } from "./parts.js";
 import { Store } from "./series.js";
 import { feed } from "./socket.js";
 const TONES = { submitted: "grey", launching: "teal", running: "blue", restarting: "violet", stopping: "grey", succeeded: "green", failed: "red", stopped: "grey", lost: "red", assigned: "grey", starting: "teal", exited: "grey" };
-const RECENT_S = 900;
+const RECENT_S = 900, AFTER_S = 10;
 
 const page = $("[data-job]"), store = new Store(), load = new Store(), nodeNames = new Map();
 let job = null, cursors = {}, logEnds = {}, shownState = "", beats = {};
@@ -44,6 +44,12 @@ function applyJob(next) {
 function addPoints(event) {
   for (const [name, s] of Object.entries(event.series)) store.add(name, event.replica, event.attempt, s.steps, s.values.map(num));
 }
+// The load of its nodes while the job was there; what they do before and after is not this job's.
+function addLoad(name, node, { times, values }) {
+  const from = Date.parse(job.created_at) / 1000, to = job.ended_at ? Date.parse(job.ended_at) / 1000 + AFTER_S : Infinity;
+  const own = times.flatMap((t, i) => (t >= from && t <= to ? [i] : []));
+  if (own.length) load.add(name, node, 1, own.map((i) => times[i]), own.map((i) => num(values[i])));
+}
 function addSample(node, sample) {
   const at = sample.at, values = { cpu_percent: sample.cpu_percent, memory_used_bytes: sample.memory_used_bytes };
   for (const g of sample.gpus ?? []) { values[`gpu${g.index}_utilisation`] = g.utilisation; values[`gpu${g.index}_memory_bytes`] = g.memory_bytes; }
@@ -56,7 +62,7 @@ function addEvent(event) {
   const state = event.event_kind.slice(event.event_kind.indexOf("_") + 1), known = state in TONES, at = new Date(event.at);
   const mark = make("span", { class: "ty-status", "data-tone": TONES[state] ?? "grey" });
   if (known) mark.append(icon(`st-${{ assigned: "submitted", starting: "launching", exited: "stopped" }[state] ?? state}`, "ty-shape"));
-  list.append(make("li", { "data-event": event.id }, make("time", { datetime: event.at, "data-when": "clock", title: at.toLocaleString() }, clock(at)), mark, make("p", { class: "small" }, event.text)));
+  list.append(make("li", { "data-event": event.id }, make("time", { datetime: event.at, "data-when": "clock", title: at.toLocaleString() }, clock(at)), mark, make("p", { class: "small p-clamp", title: event.text }, event.text)));
 }
 
 const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
@@ -65,7 +71,7 @@ const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
     applyJob(data.job);
     store.names.clear(); load.names.clear();
     for (const [name, views] of Object.entries(data.series)) for (const v of views) store.add(name, v.replica, v.attempt, v.steps, v.values.map(num));
-    for (const [node, series] of Object.entries(data.samples)) for (const [name, s] of Object.entries(series)) load.add(name, node, 1, s.times, s.values.map(num));
+    for (const [node, series] of Object.entries(data.samples)) for (const [name, s] of Object.entries(series)) addLoad(name, node, s);
     cursors = Object.fromEntries(Object.entries(data.cursors).map(([id, c]) => [id, c.trainer ?? 0]));
     logEnds = { ...data.log_ends };
     log.reset(data.log);
@@ -88,7 +94,7 @@ const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
         if (e.end > have) { logEnds[e.replica_id] = e.end; if (e.attempt === job.attempt) log.add(e); }
       }
       if (e.kind === "event") addEvent(e);
-      if (e.kind === "sample") { addSample(e.node_id, e.sample); for (const b of e.replicas ?? []) beats[b.replica_id] = b; }
+      if (e.kind === "sample" && !job.ended_at) { addSample(e.node_id, e.sample); for (const b of e.replicas ?? []) beats[b.replica_id] = b; }
     }
     paint();
   },
@@ -104,7 +110,8 @@ function figures() {
     $("#job-run .ty-track")?.setAttribute("aria-label", `${Math.round(job.progress * 100)} percent done`);
   }
   put("step", group(job.step)); put("epoch", group(job.epoch));
-  if (job.remaining_s != null && job.status === "running") put("left", `${span(job.remaining_s)} left · ends about ${moment(new Date(Date.now() + job.remaining_s * 1000), "clock")}`);
+  const rest = $("#job-run [data-left]");
+  if (rest && job.remaining_s != null) { rest.hidden = false; put("left", span(job.remaining_s)); put("ends", clock(new Date(Date.now() + job.remaining_s * 1000))); }
   const loss = store.replicas("loss").map((r) => store.last("loss", r))[0], val = job.metrics.val_loss;
   if (loss !== undefined) put("loss", figure(loss));
   if (val !== undefined) put("loss-note", `validation ${figure(num(val))}`);

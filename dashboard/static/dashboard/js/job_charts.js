@@ -58,7 +58,7 @@ export function jobCharts({ store, load, placeOf, nodeNames }) {
     const el = template.content.firstElementChild.cloneNode(true), id = `c-${cards.size}`, tools = known.tools ?? "table";
     el.dataset.chart = key; el.dataset.order = known.order;
     el.setAttribute("aria-labelledby", id);
-    $("h3", el).id = id; $("h3", el).textContent = title; $(".unit", el).textContent = known.unit ?? "";
+    $("h3", el).id = id; $("h3", el).textContent = $("h3", el).title = title; $(".unit", el).textContent = known.unit ?? "";
     $("[data-tool=table]", el).setAttribute("aria-label", `Show ${title} as a table`);
     $(".ty-legend", el).setAttribute("aria-label", `Series of ${title}`);
     for (const b of $$("[data-tool]", el)) if (!tools.includes(b.dataset.tool)) b.remove();
