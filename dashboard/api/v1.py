@@ -45,7 +45,7 @@ class Api(NinjaAPI):
 api = Api(
     title="Trainyard",
     version="1",
-    description="Jobs, machines and recipes. Send `Authorization: Bearer <token>`; they are made on the account page.",
+    description="Jobs, machines and recipes. Send `Authorization: Bearer <token>` with a token of your account page.",
     auth=[Token(), Session()],
     renderer=Json(),
     docs_decorator=may_read_documents,
