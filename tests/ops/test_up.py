@@ -12,7 +12,7 @@ import httpx
 import psutil
 import pytest
 
-from orchestrator.embedded.supervisor import left_behind
+from orchestrator.embedded.supervisor import naming
 from tests.e2e.stack import Stack, until
 from tests.environment import ROOT, child_environment
 
@@ -64,7 +64,7 @@ def test_a_busy_port_is_named(tmp_path: Path) -> None:
         refused = up("--data", str(tmp_path / "data"), "--port", str(port), "--no-demo")
     assert refused.returncode == 1
     assert f"Port {port} on 127.0.0.1 is in use by" in refused.stderr
-    assert not left_behind(tmp_path)
+    assert not naming(tmp_path)
 
 
 @pytest.mark.parametrize("words", [("--nodes", "-1"), ("--nodes", "99"), ("--port", "70000")])
@@ -104,6 +104,6 @@ def test_killing_up_itself_takes_everything_along(tmp_path: Path) -> None:
     stack = Stack(tmp_path, nodes=1)
     stack.start()
     stack.kill()
-    until(lambda: not left_behind(stack.data), within_s=40, what=lambda: str(left_behind(stack.data)))
+    until(lambda: not naming(stack.data), within_s=40, what=lambda: str(naming(stack.data)))
     stack.start()
     stack.stop()
