@@ -1,0 +1,40 @@
+"""The agent's own files: identity, lock, socket places, and what programs get of its environment."""
+
+from pathlib import Path
+
+import pytest
+
+from worker_agent.daemon.settings import DataFolderError, locked, program_environment, read_identity, socket_path
+
+
+def test_secrets_do_not_reach_the_programs_it_starts() -> None:
+    found = program_environment({"TRAINYARD_SECRET_KEY": "canary", "DJANGO_SETTINGS_MODULE": "x", "PATH": "/bin"})
+    assert found["PATH"] == "/bin"
+    assert "canary" not in found.values()
+    assert "DJANGO_SETTINGS_MODULE" not in found
+    assert (Path(found["PYTHONPATH"]) / "worker_agent").is_dir()
+
+
+def test_a_data_folder_serves_one_agent_at_a_time(tmp_path: Path) -> None:
+    with locked(tmp_path / "data"), pytest.raises(DataFolderError, match="another agent"), locked(tmp_path / "data"):
+        pass
+    with locked(tmp_path / "data"):
+        assert read_identity(tmp_path / "data") is None
+
+
+def test_a_damaged_identity_and_an_impossible_folder_are_said_in_words(tmp_path: Path) -> None:
+    (tmp_path / "agent.json").write_text("{")
+    with pytest.raises(DataFolderError, match="is damaged"):
+        read_identity(tmp_path)
+    with pytest.raises(DataFolderError, match="cannot be used"), locked(tmp_path / "agent.json"):
+        pass
+
+
+def test_sockets_fit_into_the_limit_of_their_names(tmp_path: Path) -> None:
+    assert socket_path(Path("/data"), "notify.sock") == "/data/notify.sock"
+    deep = tmp_path / ("deep" * 30)
+    place = socket_path(deep, "notify.sock")
+    assert len(place) < 108
+    assert place == socket_path(deep, "notify.sock")
+    assert Path(place).parent.stat().st_mode & 0o777 == 0o700
+    Path(place).parent.rmdir()

@@ -1,0 +1,94 @@
+"""Artifacts on their way up: every plain file once, with patience, and only what belongs to the job."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from worker_agent.daemon import uploads
+from worker_agent.daemon.control_plane import Rejected, Unreachable
+from worker_agent.daemon.core import Key
+from worker_agent.daemon.uploads import Uploader, artifact_name, files_of, metrics_of
+
+KEY = Key(7, 2)
+
+
+class FakeControlPlane:
+    """Takes files after as many failures as it is told to."""
+
+    def __init__(self, *, failures: int = 0, rejected: frozenset[str] = frozenset()) -> None:
+        self.failures, self.rejected = failures, rejected
+        self.taken: dict[str, bytes] = {}
+
+    def upload_artifact(self, file: Path, *, name: str, replica_id: int, attempt: int, metrics: str) -> None:
+        assert (replica_id, attempt) == KEY
+        if self.failures:
+            self.failures -= 1
+            raise Unreachable("connection refused")
+        if name in self.rejected:
+            raise Rejected(409, "This is an old attempt.")
+        self.taken[name] = file.read_bytes()
+
+
+def deliver(plane: FakeControlPlane, folder: Path) -> None:
+    done = threading.Event()
+    uploader = Uploader(plane, lambda key: done.set() if key == KEY else None)
+    uploader.add(KEY, folder)
+    assert done.wait(10)
+    uploader.close()
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "_FIRST_PAUSE_S", 0.001)
+
+
+def test_every_file_arrives_although_the_control_plane_was_away(tmp_path: Path) -> None:
+    (tmp_path / "model.keras").write_bytes(b"weights")
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "figures" / "loss.png").write_bytes(b"png")
+    plane = FakeControlPlane(failures=3)
+    deliver(plane, tmp_path)
+    assert plane.taken == {"model.keras": b"weights", "figures-loss.png": b"png"}
+
+
+def test_a_file_that_is_refused_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(name.encode())
+    plane = FakeControlPlane(rejected=frozenset({"a"}))
+    deliver(plane, tmp_path)
+    assert plane.taken == {"b": b"b"}
+
+
+def test_nothing_to_deliver_is_done_at_once(tmp_path: Path) -> None:
+    plane = FakeControlPlane()
+    deliver(plane, tmp_path / "missing")
+    assert plane.taken == {}
+
+
+def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("key")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "file").touch()
+    folder = tmp_path / "artifacts"
+    folder.mkdir()
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (folder / "folder").symlink_to(tmp_path / "outside")
+    (folder / "mine").touch()
+    assert [artifact_name(folder, file) for file in files_of(folder)] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"loss": 0.5, "bad": NaN, "big": -Infinity}', {"loss": 0.5, "bad": "NaN", "big": "-Infinity"}),
+        ("[1]", None),
+        ("{", None),
+        (json.dumps({"x" * 5000: 1}), None),
+    ],
+)
+def test_metrics_travel_as_strict_json(tmp_path: Path, text: str, expected: dict[str, object] | None) -> None:
+    (tmp_path / "metrics.json").write_text(text)
+    found = metrics_of(tmp_path)
+    assert (json.loads(found) if found else None) == expected
