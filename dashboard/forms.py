@@ -204,7 +204,12 @@ def cluster_fields(form: PlainForm) -> dict[str, object]:
     environment, wrong = environment_of(form.values["environment"])
     if wrong:
         form.errors["environment"] = wrong
-    return {**form.values, "environment": environment}
+    ports = {
+        name: int(form.values[name])
+        for name in ("port_first", "port_last")
+        if form.values[name].isdecimal() and len(form.values[name]) < 9
+    }
+    return {**form.values, **ports, "environment": environment}
 
 
 def environment_of(text: str) -> tuple[dict[str, str], str]:
@@ -241,7 +246,7 @@ def _shown(value: object) -> str:
         return ""
     if isinstance(value, bool):
         return "on" if value else "off"
-    return str(value)
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _sentence(message: str) -> str:
