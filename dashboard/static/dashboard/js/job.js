@@ -67,7 +67,7 @@ function addEvent(event) {
 
 const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
   snapshot(data) {
-    const first = !job;
+    const stale = job || data.job.revision !== +page.dataset.revision;
     applyJob(data.job);
     store.names.clear(); load.names.clear();
     for (const [name, views] of Object.entries(data.series)) for (const v of views) store.add(name, v.replica, v.attempt, v.steps, v.values.map(num));
@@ -76,7 +76,7 @@ const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
     logEnds = { ...data.log_ends };
     log.reset(data.log);
     data.events.forEach(addEvent);
-    if (!first) renew();
+    if (stale) renew();
     paint();
   },
   events(events) {

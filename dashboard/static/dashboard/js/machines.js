@@ -32,12 +32,10 @@ function changed(e) {
   refetch();
 }
 live.watch(() => live.on && refetch());
-let first = true;
 feed(head.dataset.machines, {
   snapshot(data) {
     states = new Map(data.nodes.map((n) => [n.node_id, n.state]));
-    if (!first) refetch();
-    first = false;
+    refetch();
   },
   events(list) {
     for (const e of list) {

@@ -8,7 +8,7 @@ import { Line } from "./series.js";
 import { feed } from "./socket.js";
 const head = $("#node-head"), NODE = head.dataset.node, KEPT_S = 900, REFETCH_MS = 300, GB = 1e9, MB = 1e6;
 const GPU = { gpu_load: ["utilisation", "percent"], gpu_memory: ["memory_bytes", "bytes"], gpu_temperature: ["temperature", "degrees"], gpu_power: ["power_w", "watts"] };
-let lines = new Map(), timer = 0, first = true, state = "", latest = null;
+let lines = new Map(), timer = 0, state = "", latest = null;
 
 const add = (name, times, values) => (lines.get(name) ?? lines.set(name, new Line()).get(name)).add(times, values.map(num));
 const line = (name, label, s, scale = 1) => {
@@ -79,8 +79,7 @@ feed(head.dataset.feed, {
     for (const [name, { times, values }] of Object.entries(data.samples[NODE] ?? {})) add(name, times, values);
     state = data.node.state;
     latest = state === "lost" || !data.node.sample.at ? null : data.node.sample;
-    if (!first) refetch();
-    first = false;
+    refetch();
     plan();
   },
   events(list) {

@@ -39,9 +39,8 @@ function job(next) {
   jobs.set(next.id, next);
   if (!had || signature(had) !== signature(next)) plan();
 }
-let first = true;
 feed("/ws/jobs/", {
-  snapshot(data) { data.jobs.forEach((j) => jobs.set(j.id, j)); if (!first) plan(); first = false; paint(); },
+  snapshot(data) { data.jobs.forEach((j) => jobs.set(j.id, j)); plan(); paint(); },
   events(events) { for (const e of events) if (e.kind === "job") job(e.job); paint(); },
 });
 feed("/ws/machines/", {
