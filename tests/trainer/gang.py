@@ -143,6 +143,8 @@ def gang(
     devices: int = 1,
     params: dict[str, Any] | None = None,
     rendezvous_timeout_s: float = 60.0,
+    scaled_rate: float | None = None,
+    kind: DeviceKind = DeviceKind.CPU,
     **spec: Any,
 ) -> Gang:
     """Plans of a whole gang on this machine, written into `folder`."""
@@ -169,7 +171,7 @@ def gang(
             host="127.0.0.1",
             port=int(addresses[role, index].rpartition(":")[2]),
             devices=list(range(devices)) if role is Role.WORKER else [],
-            device_kind=DeviceKind.CPU,
+            device_kind=kind,
             spec=JobSpec(
                 name="test",
                 cluster="test",
@@ -181,7 +183,7 @@ def gang(
                 params=params or {},
                 **spec,
             ),
-            learning_rate=spec.get("learning_rate"),
+            learning_rate=scaled_rate,
             rendezvous_timeout_s=rendezvous_timeout_s,
         )
         plan = Plan(

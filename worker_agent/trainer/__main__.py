@@ -24,6 +24,7 @@ def main(arguments: list[str]) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if not given.gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
+    os.environ.setdefault("GRPC_FAIL_FAST", "use_caller")  # else nothing moves when a parameter server's peer is gone
     try:
         run = run_of(given)
     except TrainingFailed as wrong:

@@ -51,9 +51,6 @@ def run_of(given: argparse.Namespace) -> Run:
     gang = members(tf_config)
     if strategy in (Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER) and not gang:
         raise TrainingFailed(f"{strategy} needs a TF_CONFIG in the environment of each process.")
-    rate = given.learning_rate
-    if rate is not None and given.lr_scaling == "linear":
-        rate *= given.devices * max(1, sum(member.role == "worker" for member in gang))
     return Run(
         entry=recipe,
         code=recipe.parent,
@@ -64,8 +61,8 @@ def run_of(given: argparse.Namespace) -> Run:
         params=params,
         global_batch_size=given.batch,
         epochs=given.epochs,
-        learning_rate=rate,
-        lr_scaling=given.lr_scaling if rate is None else "none",
+        learning_rate=given.learning_rate,
+        lr_scaling=given.lr_scaling,
         warmup_epochs=given.warmup_epochs,
         seed=given.seed,
         devices=given.devices,

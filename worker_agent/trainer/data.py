@@ -5,7 +5,7 @@ batch that a single process would see, whatever the number of workers. The input
 one MultiWorkerMirrored adds an all-reduce to every step ("has anybody data?").
 """
 
-from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import tensorflow as tf
@@ -19,8 +19,36 @@ SHUFFLE_BYTES = 128 * 1024 * 1024
 # Not 0: TensorFlow compares a graph seed of 0 with the tensor that `seed + epoch` is, and fails.
 _ORDER_SEED = 1
 
-# (shards, shard) → the rows of that shard, and whether the recipe itself has sharded them.
-RowsOfShard = Callable[[int, int], tuple[tf.data.Dataset, bool]]
+
+class Rows:
+    """The rows of one split. A recipe is asked for the whole set once, however often it is needed."""
+
+    def __init__(self, program: Program, split: str) -> None:
+        self._program = program
+        self._split = split
+
+    @cached_property
+    def exist(self) -> bool:
+        """False where the recipe has no such split (validation is optional)."""
+        return self._made is not None
+
+    @cached_property
+    def whole(self) -> tf.data.Dataset:
+        """Every row; raises `TrainingFailed` when the recipe returned something else."""
+        return checked(self._made, self._split)
+
+    def of_shard(self, shards: int, shard: int) -> tf.data.Dataset | None:
+        """The rows of one shard as the recipe itself gives them; None where it cannot."""
+        if shards == 1 or not self._program.takes_shard:
+            return None
+        rows = checked(self._program.dataset(self._split, (shards, shard)), self._split)
+        if int(rows.cardinality().numpy()) == 0:
+            raise TrainingFailed(f'build_dataset(params, "{self._split}") has no rows for shard {shard} of {shards}.')
+        return rows
+
+    @cached_property
+    def _made(self) -> Any:
+        return self._program.dataset(self._split, (1, 0))
 
 
 def count_rows(dataset: tf.data.Dataset) -> int:
@@ -35,17 +63,6 @@ def count_rows(dataset: tf.data.Dataset) -> int:
     return rows
 
 
-def rows_of(program: Program, split: str) -> RowsOfShard:
-    """How to get the rows of one shard: from the recipe where it can, else every n-th of all."""
-
-    def rows(shards: int, shard: int) -> tuple[tf.data.Dataset, bool]:
-        if program.takes_shard and shards > 1:
-            return checked(program.dataset(split, (shards, shard)), split), True
-        return checked(program.dataset(split, (1, 0)), split), False
-
-    return rows
-
-
 def checked(dataset: Any, split: str) -> tf.data.Dataset:
     """`dataset` if it is one; raises `TrainingFailed`."""
     if not isinstance(dataset, tf.data.Dataset):
@@ -55,16 +72,15 @@ def checked(dataset: Any, split: str) -> tf.data.Dataset:
     return dataset
 
 
-def training_input(
-    strategy: tf.distribute.Strategy, rows: RowsOfShard, size: Size, *, seed: int, start_step: int = 0
-) -> Any:
+def training_input(strategy: tf.distribute.Strategy, rows: Rows, size: Size, *, seed: int, start_step: int = 0) -> Any:
     """The endless distributed dataset, positioned on `start_step`."""
 
     def per_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
         shards, shard = context.num_input_pipelines, context.input_pipeline_id
         replicas = context.num_replicas_in_sync // shards
         batch = size.batch // (shards * replicas)
-        dataset, sharded = rows(shards, shard)
+        sharded = rows.of_shard(shards, shard)
+        dataset = rows.whole if sharded is None else sharded
         first, skip = divmod(start_step, size.steps_per_epoch)
 
         @tf.autograph.experimental.do_not_convert
@@ -73,10 +89,10 @@ def training_input(
             order = dataset.shuffle(
                 shuffle_rows(dataset.element_spec, size.rows), seed=seed + epoch, reshuffle_each_iteration=False
             )
-            mine = order if sharded else order.shard(shards, shard)
+            mine = order.shard(shards, shard) if sharded is None else order
             done = tf.where(epoch == first, tf.constant(skip * replicas, tf.int64), 0)
             # Exactly steps_per_epoch steps for everybody: nobody runs dry and leaves the others in a collective.
-            return mine.batch(batch, drop_remainder=True).repeat().take(size.steps_per_epoch * replicas).skip(done)
+            return mine.repeat().batch(batch, drop_remainder=True).take(size.steps_per_epoch * replicas).skip(done)
 
         endless = tf.data.Dataset.range(first, tf.int64.max).flat_map(one_epoch).prefetch(tf.data.AUTOTUNE)
         return endless.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
@@ -84,12 +100,11 @@ def training_input(
     return strategy.distribute_datasets_from_function(per_worker)
 
 
-def validation_input(
-    strategy: tf.distribute.Strategy, rows: RowsOfShard, *, workers: int, worker: int, batch: int
-) -> Any:
+def validation_input(strategy: tf.distribute.Strategy, rows: Rows, *, workers: int, worker: int, batch: int) -> Any:
     """Every row once over all workers. One local replica reads a plain dataset, several a distributed one."""
-    dataset, sharded = rows(workers, worker)
-    mine = dataset if sharded else dataset.shard(workers, worker)
+    mine = rows.of_shard(workers, worker)
+    if mine is None:
+        mine = rows.whole.shard(workers, worker)
     replicas = strategy.num_replicas_in_sync // workers
     local = mine.batch(max(1, batch // (workers * replicas))).prefetch(tf.data.AUTOTUNE)
     if replicas == 1:

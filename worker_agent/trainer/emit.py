@@ -40,6 +40,9 @@ class Sink(Protocol):
     def write(self, records: list[Record]) -> None:
         """Take the records for good."""
 
+    def close(self) -> None:
+        """Let go of what it holds."""
+
 
 class Emitter:
     """One per training process. `log` and `record` may be called from any thread."""
@@ -50,6 +53,7 @@ class Emitter:
         self._append = self._queue.append
         self._writing = threading.Lock()
         self._closed = threading.Event()
+        self._sink_closed = False
         self._thread = threading.Thread(target=self._flush_in_time, name="emit", daemon=True)
         self._thread.start()
 
@@ -65,21 +69,29 @@ class Emitter:
         """A milestone of the process."""
         self._append(Phase(at=time(), name=name, detail=detail))
 
-    def flush(self, wait_s: float = -1) -> None:
-        """Write what has come so far. With `wait_s`, give up when another flush does not end in that time."""
-        if not self._writing.acquire(timeout=wait_s):
-            return
-        try:
-            records = list(grouped(self._drain()))
-            if records or self._sink.pending:
-                self._sink.write(records)
-        finally:
-            self._writing.release()
+    def flush(self) -> None:
+        """Write what has come so far."""
+        with self._writing:
+            self._write()
 
     def close(self) -> None:
         """Write everything, once and for all. Safe to call from a thread that may not wait for ever."""
         self._closed.set()
-        self.flush(CLOSE_WAIT_S)
+        if not self._writing.acquire(timeout=CLOSE_WAIT_S):
+            return
+        try:
+            self._write()
+            if not self._sink_closed:
+                self._sink.close()
+            self._sink_closed = True
+        finally:
+            self._writing.release()
+
+    def _write(self) -> None:
+        """With the lock held."""
+        records = list(grouped(self._drain()))
+        if (records or self._sink.pending) and not self._sink_closed:
+            self._sink.write(records)
 
     def _drain(self) -> list[_LoggedPoint | Record]:
         return [self._queue.popleft() for _ in range(len(self._queue))]
@@ -117,6 +129,12 @@ class SpoolSink:
             self._writer.sync()
             self._synced_at = monotonic()
 
+    def close(self) -> None:
+        """Close file and bell; what a full disk still refuses is lost here, and only here."""
+        self._bell.close()
+        with contextlib.suppress(OSError):
+            self._writer.close()
+
     def _ring(self) -> None:
         with contextlib.suppress(OSError):  # no agent at the moment: it reads the spool when it is back
             self._bell.sendto(b"", self._notify)
@@ -149,6 +167,9 @@ class PrintSink:
                 case Phase() if record.name not in _QUIET_PHASES:
                     self._say(f"{record.name} {record.detail}".rstrip())
         self._out.flush()
+
+    def close(self) -> None:
+        """Nothing: the terminal is not ours."""
 
     def _say(self, text: str) -> None:
         self._out.write(text + "\n")

@@ -3,8 +3,10 @@
 import os
 import sys
 import traceback
+from time import time
 
-from worker_agent.protocol.states import Strategy
+from worker_agent.protocol.records import Failure
+from worker_agent.protocol.states import Cause, Strategy
 from worker_agent.trainer import keras_alias, program, rendezvous
 from worker_agent.trainer.emit import Emitter, Sink, install
 from worker_agent.trainer.failure import failure_of
@@ -14,7 +16,7 @@ from worker_agent.trainer.stopping import StopSignal, take_sigterm
 from worker_agent.trainer.strategies.interface import LEGACY_KERAS, Task, room_of
 
 
-def conduct(run: Run, sink: Sink) -> ExitCode:
+def conduct(run: Run, sink: Sink) -> int:
     """Run it to its end, say how it ended, and return the status to leave with. Call it in the main thread."""
     take_sigterm()
     emitter = install(Emitter(sink))
@@ -22,9 +24,13 @@ def conduct(run: Run, sink: Sink) -> ExitCode:
     try:
         _train(run, emitter, stop)
         emitter.phase("done")
-        code = ExitCode.COMPLETED
+        code: int = ExitCode.COMPLETED
     except Stopped:
         code = ExitCode.STOPPED
+    except KeyboardInterrupt:
+        code = ExitCode.STOPPED
+    except SystemExit as wish:
+        code = _left(wish, emitter)
     except Exception as error:
         code = _explained(error, run, emitter, stop)
     stop.finished()
@@ -53,6 +59,15 @@ def _train(run: Run, emitter: Emitter, stop: StopSignal) -> None:
 
     devices = runtime.configure(run)
     room_of(run.strategy)(Task(run=run, devices=devices, emitter=emitter, stop=stop, meeting=meeting))
+
+
+def _left(wish: SystemExit, emitter: Emitter) -> int:
+    """The user's program called `sys.exit`: its own status, unless that would look like a finished training."""
+    code = wish.code if isinstance(wish.code, int) and wish.code else ExitCode.EXCEPTION
+    message = f"The program called sys.exit({wish.code!r}) before the training was over."
+    emitter.record(Failure(at=time(), cause=Cause.EXCEPTION, message=message))
+    sys.stderr.write(f"{message}\n")
+    return code
 
 
 def _explained(error: Exception, run: Run, emitter: Emitter, stop: StopSignal) -> ExitCode:

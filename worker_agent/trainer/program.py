@@ -85,10 +85,18 @@ def declared_params(source: ModuleType | Path) -> dict[str, dict[str, Any]]:
     for node in ast.parse(source.read_bytes()).body:
         match node:
             case ast.Assign(targets=[ast.Name(id="PARAMS")], value=value):
-                return dict(ast.literal_eval(value))
+                return _literal(source, value)
             case ast.AnnAssign(target=ast.Name(id="PARAMS"), value=ast.expr() as value):
-                return dict(ast.literal_eval(value))
+                return _literal(source, value)
     return {}
+
+
+def _literal(source: Path, value: ast.expr) -> dict[str, dict[str, Any]]:
+    try:
+        return dict(ast.literal_eval(value))
+    except (ValueError, TypeError) as error:
+        message = f"{source.name}, line {value.lineno}: PARAMS has to be a literal dictionary."
+        raise TrainingFailed(message) from error
 
 
 def _names_bound(tree: ast.Module) -> set[str]:

@@ -35,13 +35,25 @@ class Meeting:
 
     def gather(self, *, deadline: float, stop: StopSignal) -> None:
         """Wait for everybody's hello, free the port, then let everybody go. Raises `TrainingFailed` with names."""
-        waiting = {member.name for member in self._run.others}
         came: dict[str, socket.socket] = {}
+        try:
+            self._wait_for_all(came, deadline, stop)
+            self._door.close()
+            for guest in came.values():
+                with contextlib.suppress(OSError):
+                    guest.sendall(b"go\n")
+        finally:
+            for open_socket in (self._door, *came.values()):
+                open_socket.close()
+
+    def _wait_for_all(self, came: dict[str, socket.socket], deadline: float, stop: StopSignal) -> None:
+        waiting = {member.name for member in self._run.others}
         while waiting - came.keys():
             stop.check()
             if monotonic() > deadline:
                 raise never_came(self._run, sorted(waiting - came.keys()))
-            came = {name: guest for name, guest in came.items() if not _has_left(guest)}
+            for name in [name for name, guest in came.items() if _has_left(guest)]:
+                came.pop(name).close()
             try:
                 guest, _ = self._door.accept()
             except TimeoutError:
@@ -50,12 +62,10 @@ class Meeting:
             if name not in waiting:  # a probe of the port, or somebody of another gang
                 guest.close()
                 continue
+            if name in came:  # it lost its line and comes again
+                came[name].close()
+            guest.settimeout(0)
             came[name] = guest
-        self._door.close()
-        for guest in came.values():
-            with contextlib.suppress(OSError):
-                guest.sendall(b"go\n")
-            guest.close()
 
 
 def join(run: Run, host: Member, *, deadline: float, stop: StopSignal) -> None:
@@ -154,7 +164,7 @@ def _hello_of(guest: socket.socket, key: str) -> str:
 
 def _has_left(guest: socket.socket) -> bool:
     try:
-        return guest.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b""
+        return guest.recv(1, socket.MSG_PEEK) == b""
     except BlockingIOError:
         return False
     except OSError:

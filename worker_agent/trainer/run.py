@@ -29,7 +29,8 @@ class Member:
 class Run:
     """`rendezvous_key` is the same for all processes of one attempt and for nobody else.
 
-    `learning_rate` is the effective rate, or None for the recipe's own, which `lr_scaling` then applies to.
+    `learning_rate` is the unscaled rate, None for the recipe's own; `scaled_rate` the one to train with, None where
+    the process has to work it out from `lr_scaling` ("none" or "linear").
     `artifacts` None means that nothing is kept. `threads` 0 leaves the choice to TensorFlow.
     """
 
@@ -43,6 +44,7 @@ class Run:
     global_batch_size: int = 64
     epochs: int = 5
     learning_rate: float | None = None
+    scaled_rate: float | None = None
     lr_scaling: str = "none"
     warmup_epochs: float = 0.0
     seed: int = 0
@@ -93,12 +95,13 @@ def from_plan(plan: Plan, *, cores: int) -> Run:
         params=spec.params,
         global_batch_size=spec.global_batch_size,
         epochs=spec.epochs,
-        learning_rate=launch.learning_rate,
-        lr_scaling=spec.lr_scaling if launch.learning_rate is None else "none",
+        learning_rate=spec.learning_rate,
+        scaled_rate=launch.learning_rate,
+        lr_scaling=spec.lr_scaling,
         warmup_epochs=spec.warmup_epochs,
         seed=spec.seed,
         devices=len(launch.devices) or 1,
-        device_kind=launch.device_kind,
+        device_kind=launch.device_kind if launch.devices else DeviceKind.CPU,
         threads=threads_for(gang, host=launch.host, cores=cores),
         artifacts=Path(plan.artifacts),
         rendezvous_timeout_s=launch.rendezvous_timeout_s,

@@ -10,20 +10,25 @@ from worker_agent.trainer.outcome import TrainingFailed
 class Rate:
     """Sets the optimizer's rate at the start and, during the first `warmup_steps`, before every step.
 
-    A recipe whose optimizer follows a schedule keeps it: such a schedule can be neither replaced nor warmed up here.
+    `base` is the unscaled rate (None: the recipe's own), `target` the one to train with (None: base × `factor`). A
+    warm-up climbs from the one to the other in equal steps. A recipe whose optimizer follows a schedule keeps it:
+    such a schedule can be neither replaced nor scaled here.
     """
 
-    def __init__(self, optimizer: Any, *, given: float | None, factor: float, warmup_steps: int) -> None:
+    def __init__(
+        self, optimizer: Any, *, base: float | None, target: float | None, factor: int, warmup_steps: int
+    ) -> None:
         self._optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         self._warmup_steps = warmup_steps
         if is_schedule(self._optimizer):
-            if given is not None or factor != 1 or warmup_steps:
+            if base is not None or target is not None or factor != 1 or warmup_steps:
                 raise TrainingFailed(
                     "The recipe's optimizer follows a learning rate schedule of its own: "
                     "leave learning rate, scaling and warm-up empty."
                 )
             return
-        self._target = (self.now if given is None else given) * factor
+        self._base = self.now if base is None else base
+        self._target = self._base * factor if target is None else target
         self._optimizer.learning_rate.assign(self._target)
 
     @property
@@ -40,7 +45,7 @@ class Rate:
         if not self._warmup_steps:
             return
         rate = self._optimizer.learning_rate
-        ramp = self._target * tf.cast(step + 1, tf.float32) / self._warmup_steps
+        ramp = self._base + (self._target - self._base) * tf.cast(step + 1, tf.float32) / self._warmup_steps
         rate.assign(tf.where(step < self._warmup_steps, ramp, tf.convert_to_tensor(rate)))
 
 

@@ -53,7 +53,8 @@ class Coordinator:
         runtime.seed_everything(self._run.seed)
         self._recipe = program.load(self._run.entry, self._run.code, self._run.params)
         self._strategy = strategy
-        rows = data.checked(self._recipe.dataset("train", (1, 0)), "train")
+        rows = data.Rows(self._recipe, "train").whole
+        self._validation = data.Rows(self._recipe, "validation")
         self._size = size_of(
             rows=data.count_rows(rows), global_batch=self._run.global_batch_size, replicas=1, epochs=self._run.epochs
         )
@@ -66,7 +67,8 @@ class Coordinator:
             )
             self._rate = Rate(
                 self._model.optimizer,
-                given=self._run.learning_rate,
+                base=self._run.learning_rate,
+                target=self._run.scaled_rate,
                 factor=1,
                 warmup_steps=round(self._run.warmup_epochs * self._size.steps_per_epoch),
             )
@@ -111,7 +113,7 @@ class Coordinator:
             left -= steps
         pump.drain()
         logs = self._metrics_now() | {"loss": sum(self._epoch_losses) / len(self._epoch_losses)}
-        if self._recipe.dataset("validation", (1, 0)) is not None:
+        if self._validation.exist:
             self._task.emitter.phase("validating")
             logs |= {f"val_{name}": value for name, value in self._validate().items()}
             self._task.emitter.phase("training")
@@ -173,8 +175,7 @@ class Coordinator:
 
     def _validate(self) -> dict[str, float]:
         self._model.reset_metrics()
-        rows = data.checked(self._recipe.dataset("validation", (1, 0)), "validation")
-        for batch in rows.batch(self._size.batch):
+        for batch in self._validation.whole.batch(self._size.batch):
             self._task.stop.check()
             self._evaluate_batch(batch)
         return self._metrics_now()

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from worker_agent.trainer import rendezvous
+from worker_agent.trainer.emit import say
 from worker_agent.trainer.strategies import synchronous
 from worker_agent.trainer.strategies.interface import Task
 
@@ -19,4 +20,6 @@ def train(task: Task) -> None:
         rendezvous.join(run, first, deadline=deadline, stop=task.stop)
     with rendezvous.tensorflow_guard(run.rendezvous_timeout_s):
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    if run.chief and strategy.num_replicas_in_sync < run.workers * run.devices:
+        say("MultiWorkerMirrored computes on one CPU device per worker: the others' cores only give it threads")
     synchronous.train(task, strategy)

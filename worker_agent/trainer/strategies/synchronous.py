@@ -22,11 +22,11 @@ def train(task: Task, strategy: tf.distribute.Strategy) -> None:
     task.emitter.phase("building")
     runtime.seed_everything(run.seed)
     recipe = program.load(run.entry, run.code, run.params)
-    all_rows = data.checked(recipe.dataset("train", (1, 0)), "train")
+    rows = data.Rows(recipe, "train")
     size = size_of(
-        rows=data.count_rows(all_rows), global_batch=run.global_batch_size, replicas=replicas, epochs=run.epochs
+        rows=data.count_rows(rows.whole), global_batch=run.global_batch_size, replicas=replicas, epochs=run.epochs
     )
-    train_data = data.training_input(strategy, data.rows_of(recipe, "train"), size, seed=run.seed)
+    train_data = data.training_input(strategy, rows, size, seed=run.seed)
     with strategy.scope():
         model = check_model(recipe.model())
     create_variables(model, train_data, strategy)
@@ -35,7 +35,8 @@ def train(task: Task, strategy: tf.distribute.Strategy) -> None:
     with strategy.scope():
         rate = Rate(
             model.optimizer,
-            given=run.learning_rate,
+            base=run.learning_rate,
+            target=run.scaled_rate,
             factor=replicas if run.lr_scaling == "linear" else 1,
             warmup_steps=round(run.warmup_epochs * size.steps_per_epoch),
         )
@@ -62,9 +63,9 @@ def train(task: Task, strategy: tf.distribute.Strategy) -> None:
 
 
 def _validation(task: Task, strategy: tf.distribute.Strategy, model: Any, recipe: program.Program) -> Evaluation | None:
-    if recipe.dataset("validation", (1, 0)) is None:
+    rows = data.Rows(recipe, "validation")
+    if not rows.exist:
         return None
-    rows = data.rows_of(recipe, "validation")
     return Evaluation(
         strategy,
         model,

@@ -1,0 +1,109 @@
+"""What a run is made of: plans, gangs, threads, sizes, pace, and the laptop's command line."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.gang import RECIPES, gang
+from worker_agent.protocol.states import DeviceKind, Role, Strategy
+from worker_agent.trainer import __main__ as trainer
+from worker_agent.trainer.loop.pace import GROWTH, STEPS_MAX, TARGET_S, Pace
+from worker_agent.trainer.outcome import ExitCode, TrainingFailed
+from worker_agent.trainer.run import from_plan, members, task_of, threads_for
+from worker_agent.trainer.size import size_of
+
+CLUSTER = {"cluster": {"chief": ["a:1"], "worker": ["a:2", "b:2"], "ps": ["[::1]:3"]}}
+
+
+def test_a_plan_becomes_a_run(tmp_path: Path) -> None:
+    recipe = RECIPES / "digits_mlp.py"
+    job = gang(tmp_path, recipe, Strategy.MULTI_WORKER_MIRRORED, workers=2, devices=2, lr_scaling="linear", seed=5)
+    first, second = (from_plan(member.plan, cores=8) for member in job.members)
+    assert (first.chief, second.chief) == (True, False)
+    assert second.me.name == "worker:1"
+    assert [other.name for other in second.others] == ["worker:0"]
+    assert (first.workers, first.devices, first.threads) == (2, 2, 4)
+    assert first.rendezvous_key == second.rendezvous_key
+    assert first.entry == recipe
+
+
+def test_only_the_chief_leads_where_there_is_one(tmp_path: Path) -> None:
+    job = gang(tmp_path, RECIPES / "digits_mlp.py", Strategy.PARAMETER_SERVER, workers=1, ps=1)
+    leads = {member.name: from_plan(member.plan, cores=2).chief for member in job.members}
+    assert leads == {"chief:0": True, "worker:0": False, "ps:0": False}
+
+
+def test_a_process_without_devices_of_its_own_computes_on_the_cpu(tmp_path: Path) -> None:
+    job = gang(tmp_path, RECIPES / "digits_mlp.py", Strategy.PARAMETER_SERVER, workers=1, ps=1, kind=DeviceKind.GPU)
+    kinds = {member.name: from_plan(member.plan, cores=2).device_kind for member in job.members}
+    assert kinds == {"chief:0": DeviceKind.CPU, "worker:0": DeviceKind.GPU, "ps:0": DeviceKind.CPU}
+
+
+def test_members_of_a_tf_config() -> None:
+    assert [member.name for member in members(CLUSTER)] == ["chief:0", "worker:0", "worker:1", "ps:0"]
+    assert (members(CLUSTER)[3].host, members(CLUSTER)[3].port) == ("::1", 3)
+    assert members(None) == ()
+    assert task_of('{"task": {"type": "ps", "index": 2}}')[1:] == (Role.PS, 2)
+    assert task_of("{}") == ({}, Role.WORKER, 0)
+
+
+def test_workers_on_one_machine_share_its_cores() -> None:
+    both = members({"cluster": {"worker": ["a:1", "a:2"]}})
+    assert threads_for(both, host="a", cores=8) == 4
+    assert threads_for(both, host="a", cores=1) == 1
+    assert threads_for(members(CLUSTER), host="b", cores=8) == 8
+    assert threads_for((), host="a", cores=8) == 8
+
+
+def test_sizes() -> None:
+    size = size_of(rows=1437, global_batch=64, replicas=2, epochs=8)
+    assert (size.steps_per_epoch, size.total_steps) == (22, 176)
+    with pytest.raises(TrainingFailed, match="batch of 65 does not divide by the 2 replicas"):
+        size_of(rows=1437, global_batch=65, replicas=2, epochs=8)
+    with pytest.raises(TrainingFailed, match="has 63 rows, fewer than the global batch of 64"):
+        size_of(rows=63, global_batch=64, replicas=1, epochs=8)
+
+
+def test_the_pace_starts_with_one_step_and_grows_to_its_target() -> None:
+    pace = Pace()
+    taken = []
+    for execution in range(8):
+        taken.append(pace.steps)
+        wish = pace.wish()
+        pace.measured(steps=pace.steps, seconds=3.0 if execution == 0 else pace.steps * 0.001, traced=execution == 0)
+        pace.agree(wish)
+    assert taken[:2] == [1, 1]
+    assert all(later <= GROWTH * earlier for earlier, later in pairwise(taken))
+    assert taken[-1] == round(TARGET_S / 0.001)
+
+
+def test_the_pace_is_bounded_and_never_below_one_step() -> None:
+    pace = Pace()
+    pace.agree(STEPS_MAX)
+    pace.measured(steps=1, seconds=1e-9, traced=False)
+    assert pace.wish() == STEPS_MAX
+    slow = Pace()
+    slow.measured(steps=1, seconds=20.0, traced=False)
+    assert slow.wish() == 1
+    slow.agree(0.4)
+    assert slow.steps == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "foo=1"], "Unknown parameter foo. The recipe's parameters are: activation, dropout, lr, units."),
+        (["--set", "units"], "--set units: write it as NAME=VALUE."),
+        (["--set", "units=x"], "Parameter units: 'x' is not a whole number."),
+        (["--strategy", "multi_worker_mirrored"], "needs a TF_CONFIG"),
+    ],
+)
+def test_a_wrong_command_line_is_answered_at_once(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TF_CPP_MIN_LOG_LEVEL", "CUDA_VISIBLE_DEVICES", "GRPC_FAIL_FAST"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    assert trainer.main([str(RECIPES / "digits_mlp.py"), *arguments]) == ExitCode.USAGE
+    assert message in capsys.readouterr().err
