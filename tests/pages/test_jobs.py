@@ -1,0 +1,139 @@
+"""The list of jobs: who sees it, filters, search, pages, and that what people wrote stays text."""
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from orchestrator.models import User
+from tests.factories import make_cluster, make_job, make_node
+from worker_agent.protocol.states import JobStatus, Strategy
+
+NASTY = "<script>alert('x')</script>"
+Browser = Callable[[User], Client]
+
+
+def listed(client: Client, **asked: object) -> list[str]:
+    """The names in the list, in order."""
+    answer = client.get(reverse("jobs"), asked)
+    assert answer.status_code == 200
+    return [row.job.name for row in answer.context["rows"]]
+
+
+def test_a_stranger_is_led_to_the_sign_in(client: Client, db: None) -> None:
+    answer = client.get(reverse("jobs"), {"status": "failed"})
+    assert answer.status_code == 302
+    assert answer.headers["Location"].startswith("/sign-in/?next=/jobs/")
+
+
+@pytest.mark.parametrize("who", ["viewer", "member", "administrator"])
+def test_everybody_sees_every_job_and_only_those_who_may_get_the_button(
+    who: str, request: pytest.FixtureRequest, client_of: Browser, member: User
+) -> None:
+    make_job(owner=member, name="first")
+    answer = client_of(request.getfixturevalue(who)).get(reverse("jobs"))
+    page = answer.content.decode()
+    assert "first" in page
+    assert (reverse("job_new") in page) == (who != "viewer")
+
+
+def test_an_empty_list_says_what_to_do(client_of: Browser, member: User, viewer: User) -> None:
+    assert "A job is a program and the devices it may use." in client_of(member).get(reverse("jobs")).content.decode()
+    assert "Nobody has started one." in client_of(viewer).get(reverse("jobs")).content.decode()
+
+
+def test_names_stay_text(client_of: Browser, member: User) -> None:
+    make_job(owner=member, name=NASTY, waiting_for=NASTY)
+    page = client_of(member).get(reverse("jobs"), {"search": NASTY}).content.decode()
+    assert NASTY not in page
+    assert "&lt;script&gt;alert" in page
+
+
+def test_filters_hold_together(client_of: Browser, member: User, teammate: User) -> None:
+    north, south = make_cluster("north"), make_cluster("south")
+    make_job(owner=member, cluster=north, name="a", status=JobStatus.RUNNING)
+    make_job(owner=teammate, cluster=north, name="b", status=JobStatus.FAILED)
+    make_job(
+        owner=member, cluster=south, name="c", status=JobStatus.SUCCEEDED, spec={"strategy": Strategy.PARAMETER_SERVER}
+    )
+    make_job(owner=member, cluster=south, name="d")
+    client = client_of(member)
+    assert listed(client) == ["d", "c", "b", "a"]
+    assert listed(client, status="active") == ["d", "a"]
+    assert listed(client, status="failed") == ["b"]
+    assert listed(client, owner="mel") == ["d", "c", "a"]
+    assert listed(client, cluster="south") == ["d", "c"]
+    assert listed(client, strategy="parameter_server") == ["c"]
+    assert listed(client, cluster="south", status="active", owner="mel") == ["d"]
+    assert listed(client, status="nonsense", strategy="nonsense") == ["d", "c", "b", "a"]
+    assert listed(client, owner="nobody") == []
+
+
+def test_search_takes_part_of_a_name_or_a_number(client_of: Browser, member: User) -> None:
+    first = make_job(owner=member, name="digits small")
+    make_job(owner=member, name="letters")
+    client = client_of(member)
+    assert listed(client, search="DIGITS") == ["digits small"]
+    assert listed(client, search=f"j-{first.pk}") == ["digits small"]
+    assert "No job matches" in client.get(reverse("jobs"), {"search": "zebra"}).content.decode()
+
+
+def test_the_status_choices_count_and_keep_the_other_filters(client_of: Browser, member: User) -> None:
+    make_job(owner=member, status=JobStatus.RUNNING)
+    make_job(owner=member, status=JobStatus.FAILED)
+    choices = client_of(member).get(reverse("jobs"), {"owner": "mel"}).context["choices"]
+    assert [(choice["label"], choice["count"]) for choice in choices][:4] == [
+        ("All", 2),
+        ("Active", 1),
+        ("Succeeded", 0),
+        ("Failed", 1),
+    ]
+    assert choices[3]["address"] == "/jobs/?status=failed&owner=mel"
+
+
+def test_older_and_newer_meet(client_of: Browser, member: User) -> None:
+    cluster = make_cluster()
+    for number in range(120):
+        make_job(owner=member, cluster=cluster, name=f"job {number}", status=JobStatus.STOPPED)
+    client = client_of(member)
+    first = client.get(reverse("jobs"), {"status": "stopped"})
+    second = client.get(first.context["older"])
+    third = client.get(second.context["older"])
+    names = [row.job.name for page in (first, second, third) for row in page.context["rows"]]
+    assert names == [f"job {number}" for number in reversed(range(120))]
+    assert first.context["newer"] == "" == third.context["older"]
+    back = client.get(third.context["newer"])
+    assert [row.job.pk for row in back.context["rows"]] == [row.job.pk for row in second.context["rows"]]
+    start = client.get(back.context["newer"])
+    assert [row.job.pk for row in start.context["rows"]] == [row.job.pk for row in first.context["rows"]]
+    assert start.context["newer"] == ""
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "-1", "9" * 40, "1.5", "²"])
+def test_a_cursor_that_is_none_begins_at_the_front(cursor: str, client_of: Browser, member: User) -> None:
+    make_job(owner=member, name="only")
+    assert listed(client_of(member), before=cursor, after=cursor) == ["only"]
+
+
+def test_the_number_of_queries_does_not_grow_with_the_list(
+    client_of: Browser, member: User, django_assert_max_num_queries: Callable[[int], object]
+) -> None:
+    cluster = make_cluster()
+    for number in range(40):
+        make_job(owner=member, cluster=cluster, name=str(number))
+    client = client_of(member)
+    client.get(reverse("jobs"))
+    with django_assert_max_num_queries(12):  # type: ignore[attr-defined]
+        client.get(reverse("jobs"))
+
+
+def test_the_palette_finds_jobs_and_nodes(client_of: Browser, member: User) -> None:
+    job = make_job(owner=member, name=NASTY)
+    node = make_node(name="script-node")
+    items = client_of(member).get(reverse("job_find"), {"q": "script"}).json()["items"]
+    assert items == [
+        {"icon": "jobs", "label": NASTY, "hint": "Submitted", "href": reverse("job", args=[job.pk])},
+        {"icon": "node", "label": "script-node", "hint": "Ready", "href": reverse("node", args=[node.pk])},
+    ]
+    assert client_of(member).get(reverse("job_find"), {"q": "zebra"}).json() == {"items": []}

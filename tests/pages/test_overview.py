@@ -1,0 +1,77 @@
+"""The overview: what runs, waits, failed and is lost, for everybody who is signed in."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from orchestrator import series
+from orchestrator.models import User
+from tests.factories import make_cluster, make_job, make_node, make_replica
+from worker_agent.protocol.states import JobStatus, NodeState
+
+NASTY = "<script>alert('x')</script>"
+Browser = Callable[[User], Client]
+
+
+def test_a_stranger_is_led_to_the_sign_in(client: Client, db: None) -> None:
+    assert client.get(reverse("overview")).headers["Location"].startswith("/sign-in/")
+
+
+@pytest.mark.parametrize("who", ["viewer", "member", "administrator"])
+def test_an_empty_yard_names_the_next_step(who: str, request: pytest.FixtureRequest, client_of: Browser) -> None:
+    page = client_of(request.getfixturevalue(who)).get(reverse("overview")).content.decode()
+    assert "No machine has joined yet." in page
+    assert ("Register a cluster" in page) == (who == "administrator")
+    assert ("No job yet" in page) == (who != "viewer")
+
+
+def test_what_runs_and_what_waits(client_of: Browser, member: User) -> None:
+    running = make_job(owner=member, name="runner", status=JobStatus.RUNNING, step=30, total_steps=120)
+    make_job(owner=member, name="waiter", waiting_for="Needs 8 free devices; 2 are free.")
+    replica = make_replica(running)
+    points = series.run_of([1, 2, 3], [1.0, 2.0, 3.0], [3.0, 2.0, float("nan")])
+    series.append([series.Addition(series.Owner(replica_id=replica.pk), "loss", points)])
+    answer = client_of(member).get(reverse("overview"))
+    page = answer.content.decode()
+    assert [item["row"].job.name for item in answer.context["running"]] == ["runner"]
+    assert 'value="25.0"' in page
+    assert "ty-spark" in page
+    assert "Needs 8 free devices; 2 are free." in page
+
+
+def test_devices_and_attention(client_of: Browser, member: User) -> None:
+    now = datetime.now(UTC)
+    cluster = make_cluster("hall")
+    held, lost = make_node(cluster, "n-1", slots=4), make_node(cluster, "n-2", slots=2)
+    lost.state = NodeState.LOST.value
+    lost.save()
+    make_replica(make_job(owner=member, cluster=cluster, status=JobStatus.RUNNING), node=held, devices=[0, 1, 2])
+    broken = {"status": JobStatus.FAILED, "cluster": cluster, "owner": member}
+    make_job(name=NASTY, ended_at=now, reason=f"worker 0 on n-1 failed: {NASTY}", **broken)
+    make_job(name="long ago", ended_at=now - timedelta(days=2), reason="It was old.", **broken)
+    answer = client_of(member).get(reverse("overview"))
+    page = answer.content.decode()
+    tiles = {tile["label"]: tile for tile in answer.context["tiles"]}
+    assert (tiles["Devices in use"]["figure"], tiles["Devices in use"]["unit"]) == ("3", "of 6")
+    assert tiles["Devices in use"]["note"] == "1 free, 2 lost"
+    assert tiles["Failed, last 24 h"]["figure"] == "1"
+    assert [item["title"] for item in answer.context["attention"]] == ["n-2 has been silent since", NASTY]
+    assert NASTY not in page
+    assert "long ago" not in page
+
+
+def test_queries_stay_few(
+    client_of: Browser, member: User, django_assert_max_num_queries: Callable[[int], object]
+) -> None:
+    cluster = make_cluster()
+    for number in range(20):
+        make_node(cluster, f"n-{number}")
+        make_job(owner=member, cluster=cluster, status=JobStatus.FAILED, ended_at=datetime.now(UTC))
+        make_job(owner=member, cluster=cluster)
+    client = client_of(member)
+    client.get(reverse("overview"))
+    with django_assert_max_num_queries(16):  # type: ignore[attr-defined]
+        client.get(reverse("overview"))
