@@ -60,7 +60,6 @@ class PlannedReplica:
     devices: tuple[int, ...]
     device_kind: DeviceKind
     tf_config: dict[str, object] | None
-    wait_for: str = ""
 
     @property
     def label(self) -> str:
@@ -200,7 +199,6 @@ def _with_ports(
                 devices=seat.devices,
                 device_kind=kind if seat.devices else DeviceKind.CPU,
                 tf_config=tf_config(whole, seat.role, seat.index) if distributed else None,
-                wait_for=addresses[0] if spec.strategy is Strategy.MULTI_WORKER_MIRRORED and seat.index else "",
             )
             for seat, port in zip(seats, ports, strict=True)
         )

@@ -114,7 +114,6 @@ def _launch(command_id: int, *, row: Replica, place: PlannedReplica, spec: JobSp
         device_kind=DeviceKind(place.device_kind),
         spec=spec,
         learning_rate=batch.learning_rate if isinstance(batch, BatchPlan) else spec.learning_rate,
-        wait_for=place.wait_for,
         rendezvous_timeout_s=settings.RENDEZVOUS_TIMEOUT_S,
         env={**{str(name): str(value) for name, value in cluster.environment.items()}, **spec.env},
     )

@@ -15,7 +15,9 @@ class Invalid(Exception):
     """A request that cannot be carried out as written."""
 
     def __init__(self, errors: list[FieldError]) -> None:
-        super().__init__("; ".join(f"{error.field}: {error.message}" if error.field else error.message for error in errors))
+        super().__init__(
+            "; ".join(f"{error.field}: {error.message}" if error.field else error.message for error in errors)
+        )
         self.errors = errors
 
 

@@ -139,26 +139,13 @@ def test_a_stop_ends_it_and_one_before_its_launch_prevents_it(
     assert plane.records(8, "trainer") == []
 
 
-def test_a_port_in_use_and_a_chief_that_never_comes(plane: ControlPlane, start: StartAgent, launch: MakeLaunch) -> None:
+def test_a_port_in_use(plane: ControlPlane, start: StartAgent, launch: MakeLaunch) -> None:
     start()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         plane.send(launch(tf_config={"cluster": {}}, port=port))
         end = plane.wait_for_exit(7)
     assert (end.cause, end.message) == (Cause.PORT_TAKEN, f"Port {port} is in use on this machine already.")
-
-    nowhere = f"127.0.0.1:{port}"
-    plane.send(launch(replica_id=8, wait_for=nowhere, rendezvous_timeout_s=0.3))
-    end = plane.wait_for_exit(8)
-    assert (end.cause, end.message) == (Cause.RENDEZVOUS_TIMEOUT, f"{nowhere} did not answer within 0.3 s.")
-
-    plane.send(launch(replica_id=9, wait_for=nowhere))
-    plane.send(Stop(command_id=plane.next_command(), replica_id=9, attempt=1, reason="Stopped by ada."))
-    assert plane.wait_for_exit(9).cause is Cause.STOPPED
-
-    plane.send(launch(replica_id=10, wait_for=nowhere))
-    with socket.create_server(("127.0.0.1", port)):
-        assert plane.wait_for_exit(10).cause is Cause.COMPLETED
 
 
 def test_code_that_is_missing_altered_or_hostile_is_refused(

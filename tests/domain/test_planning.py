@@ -17,7 +17,7 @@ def placed(outcome):
 
 def test_one_device_has_one_process_and_no_tf_config():
     (only,) = placed(place(spec(Strategy.ONE_DEVICE), cluster(node("n1"))))
-    assert (only.label, only.devices, only.tf_config, only.wait_for) == ("worker:0", (0,), None, "")
+    assert (only.label, only.devices, only.tf_config) == ("worker:0", (0,), None)
 
 
 def test_mirrored_takes_all_its_devices_on_one_node():
@@ -31,13 +31,12 @@ def test_a_single_process_fills_the_fullest_node():
     assert (only.node_name, only.devices) == ("n2", (2,))
 
 
-def test_workers_spread_over_nodes_and_wait_for_the_first():
+def test_workers_spread_over_nodes():
     first, second = placed(place(spec(workers=2), cluster(node("n1", 4), node("n2", 4))))
     assert [first.node_name, second.node_name] == ["n1", "n2"]
     addresses = ["10.0.0.1:20000", "10.0.0.2:20000"]
     assert first.tf_config == {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
     assert second.tf_config == {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 1}}
-    assert (first.wait_for, second.wait_for) == ("", addresses[0])
 
 
 def test_nodes_on_one_address_share_its_ports():
@@ -63,7 +62,6 @@ def test_parameter_servers_and_chief_hold_no_device():
     assert {name: len(addresses) for name, addresses in cluster_part.items()} == {"chief": 1, "ps": 2, "worker": 2}
     assert by_label["ps:1"].tf_config["task"] == {"type": "ps", "index": 1}
     assert len({(replica.host, replica.port) for replica in replicas}) == 5
-    assert all(replica.wait_for == "" for replica in replicas)
 
 
 def test_gpus_come_first_and_kinds_are_not_mixed():

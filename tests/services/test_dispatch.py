@@ -22,7 +22,6 @@ def test_a_gang_is_launched_whole(now, gateway, django_capture_on_commit_callbac
     assert all(replica.held for replica in replicas)
     first, second = gateway.commands
     assert (first.replica_id, second.replica_id) == tuple(replica.pk for replica in replicas)
-    assert (first.wait_for, second.wait_for) == ("", f"{first.host}:{first.port}")
     assert first.tf_config == replicas[0].tf_config
     assert first.env == {"A": "cluster", "B": "job"}
     assert first.learning_rate == 0.2

@@ -33,8 +33,7 @@ from worker_agent.protocol.states import Cause
 from worker_agent.spool import Writer
 from worker_agent.verdict import Ending, StopRequest
 
-GATE_POLL_S = 0.01
-CONNECT_S = 1.0
+POLL_S = 0.01
 WATCH_S = 1.0
 OVERTIME_S = 10.0
 LEFTOVERS_S = 5.0
@@ -120,7 +119,7 @@ class Supervisor:
         self._post(Ended(key))
 
     def _start(self, replica: _Replica) -> None:
-        """Code, port, gate, shim. Raises `Refused`."""
+        """Code, port, shim. Raises `Refused`."""
         launch = replica.launch
         plan, path = self._journal.write_plan(launch)
         try:
@@ -130,8 +129,6 @@ class Supervisor:
             raise Refused(Cause.LAUNCH_REFUSED, str(error)) from error
         if launch.tf_config is not None and launch.port:
             check_port(launch.port)
-        if launch.wait_for:
-            wait_for_port(launch.wait_for, timeout_s=launch.rendezvous_timeout_s, wait=replica.stopping.wait)
         _check_stop(replica)
         pid = self._zygotes.fork(path, launch, wait=replica.stopping.wait) or self._start_cold(replica, path)
         self._adopt(replica, identify(pid))
@@ -205,23 +202,6 @@ def check_port(port: int) -> None:
             raise Refused(Cause.PORT_TAKEN, f"Port {port} is in use on this machine already.") from error
 
 
-def wait_for_port(place: str, *, timeout_s: float, wait: Callable[[float], bool]) -> None:
-    """Return when `host:port` accepts a connection, or when `wait` says that nobody waits any more.
-
-    Raises `Refused` when that does not happen in time.
-    """
-    host, _, port = place.rpartition(":")
-    deadline = time.monotonic() + timeout_s
-    while True:
-        with contextlib.suppress(OSError):
-            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
-            return
-        if time.monotonic() > deadline:
-            raise Refused(Cause.RENDEZVOUS_TIMEOUT, f"{place} did not answer within {timeout_s:g} s.")
-        if wait(GATE_POLL_S):
-            return
-
-
 def _grace_s(replica: _Replica) -> float:
     """How long it may take to end, as its stop request says."""
     request = read_stop(replica.folder)
@@ -263,7 +243,7 @@ def _end_sessions(sessions: set[int], *, since: Identity) -> None:
     deadline = time.monotonic() + LEFTOVERS_S
     while (rows := of_sessions(sessions, since=since)) and time.monotonic() < deadline:
         kill(rows)
-        time.sleep(GATE_POLL_S)
+        time.sleep(POLL_S)
 
 
 def _shim_log(folder: Path) -> str:

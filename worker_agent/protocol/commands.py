@@ -10,8 +10,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     """Start one replica. `tf_config` None means the process gets no TF_CONFIG at all (one device, Mirrored).
 
     `devices` are device indexes on the node; empty for a replica that computes nothing (ps, coordinator).
-    `wait_for` is a `host:port` that has to accept connections before the process starts (the chief's, see TARGETS:
-    connecting too early costs 0.7 s of back-off), or empty. `learning_rate` is the effective rate after scaling.
+    `learning_rate` is the effective rate after scaling.
     """
 
     command_id: int
@@ -27,7 +26,6 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     device_kind: DeviceKind
     spec: JobSpec
     learning_rate: float | None = None
-    wait_for: str = ""
     rendezvous_timeout_s: float = 120.0
     env: dict[str, str] = {}
 
