@@ -1,5 +1,8 @@
 """How the control plane's processes write their own log: one line per event, for people or (JSON) for machines."""
 
+import contextlib
+import logging
+import sys
 from collections.abc import MutableMapping
 from typing import Any
 
@@ -22,6 +25,16 @@ SHARED = [
 ]
 
 
+class StandardError(logging.Handler):
+    """Writes to standard error as it is at that moment, also where it has been exchanged or closed since the start."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line, or nothing where nobody can read it."""
+        with contextlib.suppress(ValueError):
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+
+
 def logging_config(*, as_json: bool, debug: bool) -> dict[str, Any]:
     """Django's LOGGING: everything goes to standard error through structlog."""
     tail: list[Any] = (
@@ -39,7 +52,7 @@ def logging_config(*, as_json: bool, debug: bool) -> dict[str, Any]:
                 "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *tail],
             },
         },
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "handlers": {"stderr": {"()": StandardError, "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": "INFO"},
         "loggers": {
             # Set up by Django with handlers of its own, which would print every line twice.

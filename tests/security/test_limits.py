@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 
 from dashboard.config.limits import ORDINARY_BODY_BYTES, BodyLimit, limit_of
 from tests.factories import make_node
@@ -90,7 +90,7 @@ async def test_what_fits_passes() -> None:
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_file_is_taken_from_nodes_only() -> None:
-    node = await sync_to_async(make_node)()
+    node = await database_sync_to_async(make_node)()
     for authorization in ("", "Bearer ty_x", f"Trainyard node={node.pk}, at={int(time.time())}, mac={'0' * 64}"):
         status, _, inner = await call(UPLOAD, pieces=[10], method="PUT", headers={"Authorization": authorization})
         assert (status, inner.called) == (401, False)

@@ -6,8 +6,8 @@ from typing import Any, NoReturn
 
 import pytest
 import pytest_asyncio
-from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
+from channels.db import database_sync_to_async
 from channels.layers import channel_layers
 from django.conf import settings
 from django.test import Client
@@ -58,7 +58,7 @@ def page_at(path: str, *, session: str = "", origin: str = f"http://{HOST}", hos
     return Page(application, scope)
 
 
-@sync_to_async(thread_sensitive=False)
+@database_sync_to_async
 def session_of(person: User) -> str:
     """A fresh session of that person."""
     client = Client()

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from channels.layers import get_channel_layer
 from django.contrib.sessions.models import Session
 
@@ -106,11 +106,11 @@ async def test_a_feed_ends_with_the_right_to_see_it(
     viewer: User, open_page: Opener, monkeypatch, change, code: int
 ) -> None:
     monkeypatch.setattr(feed, "CHECK_RIGHTS_EVERY_S", 0.02)
-    job = await sync_to_async(make_job)()
+    job = await database_sync_to_async(make_job)()
     page = await open_page(f"/ws/jobs/{job.pk}/", viewer)
     assert (await page.frame())["type"] == "snapshot"
     assert await page.receive_nothing(timeout=0.1)
-    await sync_to_async(change)(viewer)
+    await database_sync_to_async(change)(viewer)
     assert await page.close_code() == code
 
 

@@ -5,7 +5,7 @@ import time
 from typing import Any
 
 import pytest
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.utils import timezone
 
 from dashboard.sockets.consumers import JobFeed
@@ -129,12 +129,12 @@ async def drain(page: Page, model: Model) -> int:
 
 
 async def test_events_behind_a_snapshot_make_it_fresh(viewer: User, open_page: Opener) -> None:
-    trainer = await sync_to_async(start_job)()
+    trainer = await database_sync_to_async(start_job)()
     path = f"/ws/jobs/{trainer.replica.job_id}/"
     page = await open_page(path, viewer)
     model = Model(await page.frame())
     for _ in range(4):
-        await sync_to_async(trainer.says)(steps=3)
+        await database_sync_to_async(trainer.says)(steps=3)
     assert await drain(page, model) > 0
     fresh = Model(await (await open_page(path, viewer)).frame())
     assert model.shown() == fresh.shown()
@@ -145,7 +145,7 @@ async def test_events_behind_a_snapshot_make_it_fresh(viewer: User, open_page: O
 async def test_what_happens_while_the_snapshot_is_read_is_neither_lost_nor_doubled(
     viewer: User, open_page: Opener, monkeypatch
 ) -> None:
-    trainer = await sync_to_async(start_job)()
+    trainer = await database_sync_to_async(start_job)()
     read = JobFeed.snapshot
 
     def with_news_on_both_sides(self: JobFeed, user: User) -> dict[str, Any]:
@@ -166,16 +166,16 @@ async def test_what_happens_while_the_snapshot_is_read_is_neither_lost_nor_doubl
 
 
 async def test_events_go_to_their_group_only(viewer: User, open_page: Opener) -> None:
-    trainer = await sync_to_async(start_job)()
-    other = await sync_to_async(make_job)()
+    trainer = await database_sync_to_async(start_job)()
+    other = await database_sync_to_async(make_job)()
     page = await open_page(f"/ws/jobs/{other.pk}/", viewer)
     await page.frame()
-    await sync_to_async(trainer.says)(steps=1)
+    await database_sync_to_async(trainer.says)(steps=1)
     assert await page.receive_nothing(timeout=0.3)
 
 
 async def test_the_list_follows_jobs(viewer: User, open_page: Opener) -> None:
-    job = await sync_to_async(make_job)(name="<script>alert(1)</script>")
+    job = await database_sync_to_async(make_job)(name="<script>alert(1)</script>")
     page = await open_page("/ws/jobs/", viewer)
     snapshot = await page.frame()
     assert [row["id"] for row in snapshot["jobs"]] == [job.pk]
@@ -185,19 +185,19 @@ async def test_the_list_follows_jobs(viewer: User, open_page: Opener) -> None:
     def announce() -> None:
         live.announce(live.JOBS, [live.job_changed(jobs.summary(jobs.get(viewer, job.pk)))])
 
-    await sync_to_async(announce)()
+    await database_sync_to_async(announce)()
     frame = await page.frame()
     assert [(event["kind"], event["job"]["id"]) for event in frame["events"]] == [("job", job.pk)]
 
 
 async def test_node_and_machines_follow_heartbeats(viewer: User, open_page: Opener) -> None:
-    node = await sync_to_async(make_node)()
+    node = await database_sync_to_async(make_node)()
     pages = [await open_page(f"/ws/nodes/{node.pk}/", viewer), await open_page("/ws/machines/", viewer)]
     snapshots = [await page.frame() for page in pages]
     assert snapshots[0]["node"]["node_id"] == node.pk
     assert snapshots[0]["samples"] == {node.pk: {}}
     assert [row["state"] for row in snapshots[1]["nodes"]] == ["ready"]
-    await sync_to_async(_beat)(node)
+    await database_sync_to_async(_beat)(node)
     for page in pages:
         (event,) = [event for event in (await page.frame())["events"] if event["kind"] == "sample"]
         assert (event["node_id"], event["sample"]["cpu_percent"]) == (node.pk, 42.0)
