@@ -14,6 +14,7 @@ from orchestrator.embedded.folder import write_private
 
 REDIS = "redis"
 CONTROL_PLANE = ("web", "celery", "sweep", "ingest")
+LAUNCHERS = ("celery", "sweep")
 
 
 @dataclass(frozen=True)

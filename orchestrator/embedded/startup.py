@@ -112,11 +112,11 @@ class Installation:
             self._supervisor.tick()
 
     def stop(self) -> None:
-        """End everything: training and its agents first, so that their last words are still taken; Redis last."""
+        """End everything. First what would launch anew, then training and its agents, whose last words are still taken;
+        then the rest of the control plane, Redis last."""
         names = self._supervisor.names()
-        control = [name for name in names if name in programs.CONTROL_PLANE]
-        agents = [name for name in names if name not in (*control, programs.REDIS)]
-        for group in (agents, control, [programs.REDIS]):
+        agents = [name for name in names if name not in (*programs.CONTROL_PLANE, programs.REDIS)]
+        for group in (programs.LAUNCHERS, agents, programs.CONTROL_PLANE, [programs.REDIS]):
             self._supervisor.stop(group)
         self._supervisor.end_leftovers(self._data)
         if self._options.ready_file is not None:

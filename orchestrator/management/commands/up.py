@@ -61,7 +61,7 @@ class Command(BaseCommand):
         except Stopped:
             pass
         finally:
-            self._say("Stopping: training first, then the control plane")
+            self._say("Stopping: training first, then everything else")
             installation.stop()
             held.close()
             self._say("Stopped")
