@@ -5,7 +5,7 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Query, Router, Status
 
-from dashboard.api import shapes
+from dashboard.api import machine_shapes as shapes
 from dashboard.api.auth import administrator, person
 from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS

@@ -1,4 +1,4 @@
-"""What REST takes and gives, as types: the OpenAPI document is made of them. Names are kept; fields may be added."""
+"""What REST takes and gives about jobs and recipes, as types: the OpenAPI document is made of them. Names are kept; fields may be added."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -6,7 +6,7 @@ from typing import Any, Literal
 from ninja import Schema
 from pydantic import ConfigDict, Field
 
-from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus, Strategy
+from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
 
 # JSON has no words for these numbers, so they are strings.
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
@@ -246,84 +246,3 @@ class Recipe(Schema):
     title: str
     description: str
     params: list[Param]
-
-
-class Cluster(Schema):
-    """Nodes that can reach each other."""
-
-    name: str
-    description: str
-    address_range: str
-    interface: str
-    port_first: int
-    port_last: int
-    checkpoint_place: str
-    environment: dict[str, str]
-    nodes: int
-    ready_nodes: int
-    created_at: datetime
-
-
-class ClusterRequest(Schema):
-    """A cluster to be registered."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = Field(description="Lower-case letters, digits, '-' and '_'.")
-    description: str = ""
-    address_range: str = Field(default="", description="CIDR that TensorFlow addresses lie in. Empty: any.")
-    interface: str = Field(default="", description="Network interface. Empty: the default route's.")
-    port_first: int = 20000
-    port_last: int = 20999
-    checkpoint_place: str = Field(default="", description="Folder that all nodes share. Empty: each node's own.")
-    environment: dict[str, str] = {}
-
-
-class JoinToken(Schema):
-    """A one-time token, shown this once, and the command line that uses it on the new node."""
-
-    token: str
-    command: str
-
-
-class Device(Schema):
-    """One device of a node and what holds it."""
-
-    index: int
-    kind: str
-    name: str
-    state: str = Field(description="free, held or lost.")
-    job: int | None
-    replica: str | None
-
-
-class Node(Schema):
-    """A machine with an agent."""
-
-    id: str
-    name: str
-    cluster: str
-    address: str
-    state: NodeState
-    reason: str
-    devices: list[Device]
-    inventory: dict[str, Any]
-    sample: dict[str, Any] = Field(description="The latest load, as the agent measured it.")
-    last_seen_at: datetime | None
-    joined_at: datetime
-
-
-class Reason(Schema):
-    """Why; it is shown beside the node."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    reason: str = Field(default="", max_length=400)
-
-
-class NewName(Schema):
-    """Another name."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str = Field(max_length=63)

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from pydantic import TypeAdapter
 
-from dashboard.api import shapes
+from dashboard.api import machine_shapes, shapes
 from dashboard.api.v1 import api
 from orchestrator.models import User
 from tests.api.conftest import Caller
@@ -116,8 +116,8 @@ def test_answers_have_the_declared_shapes(member: User, calls_as: Caller) -> Non
     for path, kind in [
         ("/jobs", shapes.JobPage),
         (f"/jobs/{job.pk}", shapes.Job),
-        ("/clusters", list[shapes.Cluster]),
-        ("/nodes", list[shapes.Node]),
+        ("/clusters", list[machine_shapes.Cluster]),
+        ("/nodes", list[machine_shapes.Node]),
         ("/recipes", list[shapes.Recipe]),
     ]:
         TypeAdapter(kind).validate_python(program.get(path).json())
