@@ -1,4 +1,4 @@
-"""What REST takes and gives about jobs and recipes, as types: the OpenAPI document is made of them. Names are kept; fields may be added."""
+"""What REST takes and gives about jobs and recipes, as types. Names are kept; fields may be added."""
 
 from datetime import datetime
 from typing import Any, Literal
