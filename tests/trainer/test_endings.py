@@ -10,6 +10,7 @@ import pytest
 
 from tests.trainer.gang import Gang, Zygote, gang, wait_until
 from worker_agent.folder import read_shim_state
+from worker_agent.protocol.records import Started, Stream
 from worker_agent.protocol.states import Cause, Strategy
 from worker_agent.trainer.outcome import ExitCode
 
@@ -118,6 +119,14 @@ def test_mistakes_of_a_recipe_are_said_in_one_sentence(
     assert job["worker:0"].exit().cause is Cause.EXCEPTION
     assert job["worker:0"].exit().code == ExitCode.EXCEPTION
     assert message in job["worker:0"].failure().message
+
+
+def test_an_environment_that_counts_at_import_starts_cold(tmp_path: Path, keras3: Zygote) -> None:
+    job = gang(tmp_path, TINY, Strategy.ONE_DEVICE, epochs=1, env={"TF_DETERMINISTIC_OPS": "1"}).start(keras3)
+    job.wait(120)
+    started = next(record for record in job["worker:0"].said(Stream.SHIM) if isinstance(record, Started))
+    assert not started.warm
+    assert job["worker:0"].exit().cause is Cause.COMPLETED
 
 
 def test_a_syntax_error_costs_no_tensorflow(tmp_path: Path, keras3: Zygote) -> None:

@@ -27,7 +27,7 @@ def test_synchronous_strategies_take_the_same_steps(tmp_path: Path, keras3: Zygo
     mirrored = trained(keras3, tmp_path / "mirrored", Strategy.MIRRORED, devices=2, **settings)
     multi = trained(keras3, tmp_path / "multi", Strategy.MULTI_WORKER_MIRRORED, workers=2, **settings)
     for each in (one, mirrored, multi):
-        each.wait(90)
+        each.wait(180)
         assert [member.exit().cause for member in each.members] == [Cause.COMPLETED] * len(each.members)
     truth = one[LEAD].series("loss")
     assert list(truth) == list(range(1, 41))
@@ -48,7 +48,7 @@ def test_synchronous_strategies_take_the_same_steps(tmp_path: Path, keras3: Zygo
 
 def test_digits_over_two_workers_reach_95_percent(tmp_path: Path, keras3: Zygote) -> None:
     digits = gang(tmp_path, RECIPES / "digits_cnn.py", Strategy.MULTI_WORKER_MIRRORED, workers=2, epochs=8)
-    digits.start(keras3).wait(90)
+    digits.start(keras3).wait(180)
     lead = digits[LEAD]
     assert lead.phases()[:4] == ["importing", "rendezvous", "building", "training"]
     assert lead.phases()[-2:] == ["saving", "done"]
@@ -67,21 +67,21 @@ def test_digits_over_two_workers_reach_95_percent(tmp_path: Path, keras3: Zygote
 def test_catalogue_recipes_learn(recipe: str, tmp_path: Path, keras3: Zygote) -> None:
     params = {"characters": 12000, "channels": 32} if recipe == "char_lm" else {}
     job = gang(tmp_path, RECIPES / f"{recipe}.py", Strategy.ONE_DEVICE, epochs=4, params=params)
-    job.start(keras3).wait(90)
+    job.start(keras3).wait(180)
     losses = [summary.metrics["val_loss"] for summary in job[LEAD].summaries()]
     assert losses[-1] < 0.85 * losses[0]
 
 
 def test_callbacks_of_a_recipe_stop_the_whole_gang_early(tmp_path: Path, keras3: Zygote) -> None:
     job = gang(tmp_path, TINY, Strategy.MULTI_WORKER_MIRRORED, workers=2, epochs=50, params={"patience": 2})
-    job.start(keras3).wait(90)
+    job.start(keras3).wait(180)
     assert [member.exit().code for member in job.members] == [0, 0]
     assert [summary.epoch for summary in job[LEAD].summaries()] == [1, 2, 3]
 
 
 def test_parameter_servers_apply_exactly_the_scheduled_updates(tmp_path: Path, tf_keras: Zygote) -> None:
     job = gang(tmp_path, RECIPES / "digits_mlp.py", Strategy.PARAMETER_SERVER, workers=2, ps=1, epochs=6)
-    job.start(tf_keras).wait(90, names=["chief:0"])
+    job.start(tf_keras).wait(180, names=["chief:0"])
     job.stop()
     job.wait(10)
     chief = job["chief:0"]

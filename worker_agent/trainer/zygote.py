@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from worker_agent.protocol import codec
@@ -29,6 +30,8 @@ HOUSEKEEPING_S = 1.0
 
 # One thread in each maths library: theirs start at import and would be missing in the child.
 _SINGLE_THREADED = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# What libraries read while they are imported: a job that sets such a name needs an interpreter of its own.
+_READ_AT_IMPORT = ("TF_", "XLA_", "KERAS_", "OMP_", "OPENBLAS_", "MKL_", "KMP_", "PYTHON", "LD_")
 # What nearly every recipe needs; scikit-learn only where it is installed.
 _PRELOADED = ("sklearn.datasets",)
 
@@ -64,6 +67,11 @@ def preload(flavour: str) -> None:
             importlib.import_module(name)
     gc.collect()
     gc.freeze()  # the children share these pages as long as nobody touches them
+
+
+def needs_fresh_import(plan: Plan) -> bool:
+    """True when the job's or the cluster's environment sets what only counts before the import of TensorFlow."""
+    return any(name.startswith(_READ_AT_IMPORT) for name in {**plan.launch.env, **plan.launch.spec.env})
 
 
 def serve(path: Path, *, parent: int) -> None:
@@ -112,7 +120,9 @@ def _be_shim(plan: Plan, path: Path) -> None:
     try:
         os.setsid()
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        supervise(plan, lambda environment, output: _start_training(path, environment, output), warm=True)
+        fresh = needs_fresh_import(plan)
+        start = _start_cold if fresh else _start_warm
+        supervise(plan, lambda environment, output: _fork(start, path, environment, output), warm=not fresh)
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -120,7 +130,9 @@ def _be_shim(plan: Plan, path: Path) -> None:
         os._exit(code)
 
 
-def _start_training(path: Path, environment: dict[str, str], output: int) -> int:
+def _fork(
+    start: Callable[[Path, dict[str, str], int], int], path: Path, environment: dict[str, str], output: int
+) -> int:
     """The shim's `start`: fork the training process; its pid."""
     pid = os.fork()
     if pid:
@@ -128,10 +140,7 @@ def _start_training(path: Path, environment: dict[str, str], output: int) -> int
     code = int(ExitCode.EXCEPTION)
     try:
         become_child()
-        _be_trainer(environment, output)
-        from worker_agent.trainer.__main__ import main as train
-
-        code = train(["--plan", str(path)])
+        code = start(path, environment, output)
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:
@@ -140,12 +149,22 @@ def _start_training(path: Path, environment: dict[str, str], output: int) -> int
         os._exit(code)
 
 
+def _start_warm(path: Path, environment: dict[str, str], output: int) -> int:
+    _be_trainer(environment, output)
+    from worker_agent.trainer.__main__ import main as train
+
+    return train(["--plan", str(path)])
+
+
+def _start_cold(path: Path, environment: dict[str, str], output: int) -> int:
+    _redirect(output)
+    command = [sys.executable, "-P", "-m", "worker_agent.trainer", "--plan", str(path)]
+    os.execve(sys.executable, command, environment)
+
+
 def _be_trainer(environment: dict[str, str], output: int) -> None:
     """In the second child: the environment, the output and the import path a cold start would have."""
-    silence = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(silence, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+    _redirect(output)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, write_through=True)  # type: ignore[union-attr]
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -156,8 +175,14 @@ def _be_trainer(environment: dict[str, str], output: int) -> None:
     for folder in reversed(environment.get("PYTHONPATH", "").split(os.pathsep)):
         if folder and folder not in inherited and folder not in sys.path:
             sys.path.insert(0, folder)
-    os.umask(0o022)
     gc.unfreeze()
+
+
+def _redirect(output: int) -> None:
+    silence = os.open(os.devnull, os.O_RDONLY)
+    for number, descriptor in enumerate((silence, output, output)):
+        os.dup2(descriptor, number)
+    os.umask(0o022)
 
 
 def _collect_children() -> None:
