@@ -76,6 +76,7 @@ class ClusterAdmin(Administered):
     """Clusters. Saving a new one shows the command that its first machine is joined with."""
 
     form = ClusterForm
+    fields = ClusterForm.Meta.fields
     list_display = ("name", "description", "address_range", "ports", "node_count")
     search_fields = ("name", "description")
     actions_detail = ("join_command",)

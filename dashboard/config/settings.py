@@ -102,7 +102,6 @@ CHANNEL_LAYERS = {
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_I18N = False
-DATETIME_FORMAT = "j M Y, H:i"
 USE_TZ = True
 
 STATIC_URL = "/static/"
