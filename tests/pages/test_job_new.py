@@ -230,7 +230,12 @@ def test_an_archive_is_taken(person: Client):
         archive.writestr("recipe.py", RECIPE)
         archive.writestr("helpers/more.py", "X = 1\n")
     person.post(URL, filled(source="upload", upload=upload(packed.getvalue(), "mine.zip")))
-    assert Job.objects.get().code.archive
+    job = Job.objects.get()
+    assert job.code.archive
+    cloned = Fields(person.get(URL, {"clone": job.pk}).content.decode())
+    again = filled(source=cloned.values["source"], kept=cloned.values["kept"], kept_name=cloned.values["kept_name"])
+    assert person.post(URL, again).status_code == 302
+    assert Job.objects.latest("pk").code == job.code
 
 
 @pytest.mark.parametrize(
