@@ -7,7 +7,7 @@ PYTEST := $(VENV)/python -m pytest
 LOCK := $(VENV)/uv pip compile --quiet --generate-hashes --no-header --no-annotate \
 	--python-version 3.11 --python-platform x86_64-manylinux_2_28
 
-.PHONY: help up agent check format test test-fast test-postgres test-slow bench lock environment browser clean
+.PHONY: help up agent check format test test-fast test-postgres test-slow bench lock environment tools clean
 
 help:
 	@echo 'make up [ARGS="--data DIR --port N --nodes N --no-demo --ready-file FILE"]   start Trainyard here'
@@ -45,13 +45,16 @@ test-postgres: environment
 	@TRAINYARD_TEST_DATABASE=postgres $(PYTEST) -q -n 2 -m "$(FAST)"
 
 # One process: these start TensorFlow, Redis, agents and Chromium, which use the cores themselves.
-test-slow: environment browser
+test-slow: environment
 	@$(PYTEST) -q -m "tf or stack or browser"
 
-test: check test-postgres test-slow
+test: tools check test-postgres test-slow
 
-browser:
-	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -q -y --no-install-recommends chromium; }
+# Chromium for the browser tests; docker-compose for the test of docker-compose.yml, which is skipped without it.
+tools:
+	@command -v chromium >/dev/null && command -v docker-compose >/dev/null || apt-get update -q
+	@command -v chromium >/dev/null || apt-get install -q -y --no-install-recommends chromium
+	@command -v docker-compose >/dev/null || apt-get install -q -y --no-install-recommends docker-compose || true
 
 bench: environment
 	@$(VENV)/python -m benchmarks $(ARGS)

@@ -73,7 +73,7 @@ def test_each_command_of_compose_resolves(name: str) -> None:
 def test_each_service_restarts_and_each_server_has_a_health_check(name: str) -> None:
     service = SERVICES[name]
     assert service["restart"] == ("no" if name == "migrate" else "unless-stopped")
-    assert "healthcheck" in service or name == "migrate" or name.startswith("agent-")
+    assert "healthcheck" in service or name == "migrate"
 
 
 def test_compose_names_only_settings_that_exist() -> None:
