@@ -16,7 +16,7 @@ from functools import partial
 from typing import TypedDict
 
 from asgiref.sync import async_to_sync
-from channels.layers import get_channel_layer
+from channels.layers import BaseChannelLayer, get_channel_layer
 from django.db import transaction
 
 logger = logging.getLogger(__name__)
@@ -184,16 +184,19 @@ def _send(messages: Mapping[str, list[LiveEvent]]) -> None:
     """Hand everything to the channel layer. Pages heal holes by themselves, so a layer that is down only costs time."""
     if not messages:
         return
+    layer = get_channel_layer()
+    whole = {group: {"type": "live.events", "events": events} for group, events in messages.items()}
     try:
-        async_to_sync(_group_send)(messages)
+        if hasattr(layer, "publish"):
+            layer.publish(whole)
+        else:
+            async_to_sync(_group_send)(layer, whole)
     except Exception:
         logger.warning("live events for %s were not sent", ", ".join(messages), exc_info=True)
 
 
-async def _group_send(messages: Mapping[str, list[LiveEvent]]) -> None:
-    layer = get_channel_layer()
-    if layer is None:
-        return
+async def _group_send(layer: BaseChannelLayer, messages: Mapping[str, dict[str, object]]) -> None:
+    """For layers that have only Channels' own way in, such as the one in memory."""
     async with asyncio.timeout(SEND_TIMEOUT_S):
-        for group, events in messages.items():
-            await layer.group_send(group, {"type": "live.events", "events": events})
+        for group, message in messages.items():
+            await layer.group_send(group, message)

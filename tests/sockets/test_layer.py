@@ -74,3 +74,13 @@ async def test_after_redis_was_away_everybody_is_told(server: Server) -> None:
             await asyncio.sleep(0.1)
     assert await asyncio.wait_for(layer.receive(channels[0]), WITHIN_S) == {"type": "live.events", "events": [1]}
     await layer.flush()
+
+
+async def test_what_a_process_without_a_loop_publishes_arrives(server: Server) -> None:
+    layer = GapAwareChannelLayer(hosts=[f"redis://127.0.0.1:{server.port}/0"])
+    channel = await layer.new_channel()
+    await layer.group_add("jobs", channel)
+    message = {"type": "live.events", "events": [{"kind": "replicas"}]}
+    await asyncio.to_thread(layer.publish, {"jobs": message, "nobody": message})
+    assert await asyncio.wait_for(layer.receive(channel), WITHIN_S) == message
+    await layer.flush()
