@@ -30,7 +30,7 @@ addEventListener("click", (e) => {
   if (!b) return;
   const d = b.dataset;
   if (d.do) actions[d.do]?.(b);
-  if (d.open) open(d.open);
+  if (d.open) { e.preventDefault(); open(d.open); }
   if ("close" in d) b.closest("dialog")?.close();
   if (d.copy) navigator.clipboard?.writeText($(d.copy).textContent.trim()).then(() => toast("Copied"), () => toast("Copy failed", "Select the text and copy it by hand.", "red", "warning"));
 });

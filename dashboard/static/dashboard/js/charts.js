@@ -37,6 +37,7 @@ export class Chart {
   constructor(el, spec) {
     Object.assign(this, { el, spec, plot: $(".ty-plot", el), key: $(".ty-legend", el), log: !!spec.log, smooth: false, hidden: new Set(), shape: "", seen: false });
     this.title = $("h3", el).textContent;
+    this.plot.setAttribute("aria-label", `${this.title} by ${spec.x === "clock" ? "time" : "step"}`);
     for (const b of $$("[data-tool]", el)) b.onclick = () => this.set(b.dataset.tool, b.getAttribute("aria-pressed") !== "true");
     new IntersectionObserver((es) => { this.seen = es.at(-1).isIntersecting; if (this.seen) this.draw(); }, { rootMargin: "300px" }).observe(el);
     new ResizeObserver(() => this.u?.setSize(this.size())).observe(this.plot);

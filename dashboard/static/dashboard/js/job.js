@@ -25,11 +25,22 @@ function readRows() {
 }
 const placeOf = (replica) => places.get(replica) ?? (+replica.split(":")[1] || 0);
 readRows();
+// One TF_CONFIG at a time: that of the chosen replica, also after the part was fetched again.
+let chosen = $("#tf-replica")?.value;
+function showTfConfig() {
+  const choice = $("#tf-replica");
+  if (!choice) return;
+  if ([...choice.options].some((o) => o.value === chosen)) choice.value = chosen;
+  chosen = choice.value;
+  for (const p of $$("[data-tf-of]")) p.hidden = p.dataset.tfOf !== chosen;
+}
+addEventListener("input", (e) => { if (e.target.id === "tf-replica") { chosen = e.target.value; showTfConfig(); } });
+showTfConfig();
 const log = logViewer($(".ty-log"), placeOf), charts = jobCharts({ store, load, placeOf, nodeNames });
 const paint = painter(() => { charts.draw(); figures(); gantt(renew); });
 const renew = refresher(page.dataset.state, (parts, fresh) => {
   if (!fresh.length) return;
-  readRows(); paint();
+  readRows(); showTfConfig(); paint();
   log.replicas(rows().map((r) => r.dataset.replica));
   if (fresh.some((part) => part.id === "job-head") && !$("#stop-button")) $("#stop")?.close();
 }, 120);
@@ -137,7 +148,7 @@ function metric() {
 }
 addEventListener("click", (e) => {
   const of = e.target.closest("[data-log-of]"), first = e.target.closest("[data-first-error]");
-  if (of) { log.choose(of.dataset.logOf); const tf = $("#tf-replica"); if (tf) { tf.value = of.dataset.logOf; tf.dispatchEvent(new Event("input", { bubbles: true })); } }
+  if (of) { log.choose(of.dataset.logOf); chosen = of.dataset.logOf; showTfConfig(); }
   if (first) log.choose("", true);
 });
 gantt(renew);

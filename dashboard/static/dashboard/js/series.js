@@ -42,7 +42,7 @@ export function lower(x, v) {
 
 // Lines on one x axis, each value held until its line's next one: for sums and bands over replicas.
 export function align(lines) {
-  const x = [...new Set(lines.flatMap((l) => l.x))].sort((a, b) => a - b);
+  const x = Float64Array.from(lines.flatMap((l) => l.x)).sort().reduce((all, v) => (v === all[all.length - 1] || all.push(v), all), []);
   const columns = lines.map((l) => { let i = -1; return x.map((v) => { while (i + 1 < l.x.length && l.x[i + 1] <= v) i++; return i < 0 ? null : l.y[i]; }); });
   return { x, columns };
 }
