@@ -98,7 +98,7 @@ export class Chart {
     });
     const range = (u, lo, hi) => (lo == null ? [0, 1] : this.log ? uPlot.rangeLog(lo, hi, 10, false) : uPlot.rangeNum(spec.zero ? 0 : lo, hi, { min: { pad: 0.06, soft: 0, mode: 3 }, max: { pad: 0.08, mode: 0 } }));
     this.u = new uPlot({
-      ...this.size(), series, legend: { show: false }, padding: [(spec.starts?.() ?? []).length ? 20 : 10, 14, 0, 0], focus: { alpha: 0.3 },
+      ...this.size(), series, legend: { show: false }, padding: [(spec.starts?.() ?? []).length ? 20 : 10, 14, 0, 0], focus: { alpha: this.smooth ? 1 : 0.3 },
       cursor: {
         sync: { key: spec.sync, setSeries: false, scales: ["x", null] }, drag: { x: true, y: false, setScale: false }, points: { size: 6, width: 1.5 }, focus: { prox: 16 },
         dataIdx: (u, s, i) => { let k = i; while (k > 0 && u.data[s][k] == null) k--; return k; },
