@@ -44,13 +44,17 @@ def submit_code(stack: Stack, source: str, **request: object) -> Any:
         ({"code": text(recipes.MISSING_FUNCTION)}, "code", "build_dataset"),
         ({"code": archive(("recipe.py", recipes.SMALL.encode()), ("zeros", bytes(200_000_000)))}, "code", "unpack"),
         ({"code": archive(("recipe.py", recipes.SMALL.encode()), ("../evil.py", b""))}, "code", "../evil.py"),
-        ({"recipe": "digits_mlp", "cluster": "nowhere"}, "cluster", "nowhere"),
+        ({"recipe": "digits_mlp", "cluster": "nowhere"}, "cluster", "there is local"),
         (
             {"recipe": "digits_mlp", "strategy": "multi_worker_mirrored", "workers": 2, "global_batch_size": 65},
             "global_batch_size",
             "64",
         ),
-        ({"recipe": "digits_mlp", "strategy": "multi_worker_mirrored", "workers": 50}, "workers", "50"),
+        (
+            {"recipe": "digits_mlp", "strategy": "multi_worker_mirrored", "workers": 50, "global_batch_size": 100},
+            "workers",
+            "50",
+        ),
     ],
 )
 def test_refused_with_the_field_and_the_remedy(

@@ -30,7 +30,7 @@ RUNS_S = 120_000
 
 @pytest.fixture(scope="module")
 def page(browser: Browser, stack: Stack) -> Iterator[Page]:
-    """A signed-in page of the administrator; errors in its console fail the module, but for refusals and a killed server."""
+    """A signed-in page of the administrator; errors in its console fail the module, refusals excepted."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     complaints: list[str] = []
 
