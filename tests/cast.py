@@ -6,9 +6,19 @@ import pytest
 from django.test import Client, override_settings
 
 from orchestrator.models import Role, User
+from tests.environment import ON_POSTGRES
 from tests.factories import make_user
 
 IN_MEMORY = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The second run, on PostgreSQL, is for what touches the database; the rest would be the same again."""
+    if not ON_POSTGRES:
+        return
+    chosen = [item for item in items if "db" in item.fixturenames or item.get_closest_marker("django_db")]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
 
 
 @pytest.fixture(autouse=True, scope="session")

