@@ -31,7 +31,7 @@ class Kept:
 
 
 def test_neighbouring_points_of_the_same_scalars_become_one_record() -> None:
-    phase = Phase(at=1.0, name="validating")
+    phase = Phase(at=1.0, name="training")
     items = [(1, 0.5, {"loss": 2.0}), (2, 0.6, {"loss": 1.0}), phase, (3, 0.7, {"loss": 0.5}), (3, 0.7, {"acc": 1})]
     first, between, second, third = grouped(items)
     assert first == Points(names=["loss"], steps=[1, 2], times=[0.5, 0.6], values=[[2.0, 1.0]])

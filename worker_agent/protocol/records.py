@@ -38,7 +38,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True, tag="phase"):
-    """A milestone of the process: importing, rendezvous, building, training, validating, saving, done."""
+    """A milestone of the process: importing, rendezvous, building, training, saving, done."""
 
     at: float
     name: str

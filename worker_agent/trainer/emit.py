@@ -25,7 +25,7 @@ CLOSE_WAIT_S = 0.5
 RECORD_NUMBERS_MAX = 20_000
 PRINT_EVERY_S = 2.0
 
-_QUIET_PHASES = {"training", "validating", "done"}
+_QUIET_PHASES = {"training", "done"}
 
 _LoggedPoint = tuple[int, float, dict[str, float]]
 

@@ -75,9 +75,7 @@ class Driver:
         logs = metrics_now(self._model)
         self._average_state()
         if self._validation is not None:
-            self._emitter.phase("validating")
             logs |= {f"val_{name}": value for name, value in self._validation.run().items()}
-            self._emitter.phase("training")
         seconds = perf_counter() - began
         self._voice.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._rate.now, seconds=seconds)
         self._callbacks.on_epoch_end(epoch, logs)
@@ -94,9 +92,10 @@ class Driver:
         self._done += count
         self._pace.measured(steps=count, seconds=seconds, traced=first)
         self._pace.agree(mean_wish)
-        if first:
+        if first:  # its time is that of tracing, and would flatten every chart of rates
             self._emitter.phase("training")
-        self._voice.rates(step=self._done, step_time_s=seconds / count, steps_per_s=count / seconds)
+        else:
+            self._voice.rates(step=self._done, step_time_s=seconds / count, steps_per_s=count / seconds)
         self._voice.execution(first_step=self._done - count + 1, losses=losses.tolist(), seconds=seconds)
         if self._per_step:
             for i, loss in enumerate(losses.tolist()):

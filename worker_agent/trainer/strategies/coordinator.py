@@ -114,9 +114,7 @@ class Coordinator:
         pump.drain()
         logs = self._metrics_now() | {"loss": sum(self._epoch_losses) / len(self._epoch_losses)}
         if self._validation.exist:
-            self._task.emitter.phase("validating")
             logs |= {f"val_{name}": value for name, value in self._validate().items()}
-            self._task.emitter.phase("training")
         self._voice.epoch(
             number=number, step=self._done, metrics=logs, rate=self._rate.now, seconds=perf_counter() - began
         )
