@@ -75,7 +75,7 @@ def test_saving_twice_stores_once(member):
         ({"code": {"filename": "x.py", "content_base64": "/w=="}}, "byte 0 is not UTF-8"),
         ({"code": {"filename": "x.py", "text": "\ud800"}}, "surrogate"),
         ({"code": {"filename": "x.py", "text": "def f(:\n"}}, "x.py, line 1: syntax error"),
-        ({"code": {"filename": "x.py", "text": "a\x00b"}}, "x.py: syntax error: source code"),
+        ({"code": {"filename": "x.py", "text": "a\x00b"}}, "source code string cannot contain null bytes"),
         ({"code": {"filename": "x.py", "text": "x = 1"}}, "build_model(params) is missing"),
         ({"code": {"sha256": "0" * 64}}, "no job that you can see"),
         ({"code": {"sha256": 5}}, "no job that you can see"),
