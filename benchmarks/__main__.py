@@ -5,7 +5,6 @@ Read ratios, not milliseconds: the machine is shared and small.
 
 import argparse
 import os
-import sys
 from collections.abc import Callable
 
 from benchmarks import first_step, log_cost, point_latency
@@ -26,15 +25,11 @@ def main() -> None:
     unknown = sorted(set(names) - set(BENCHMARKS))
     if unknown:
         parser.error(f"no benchmark named {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-    lines: list[Line] = []
-    for name in names:
-        print(f"{name} ...", file=sys.stderr, flush=True)
-        lines += BENCHMARKS[name]()
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    print(f"{os.cpu_count()} cores, load {load}")
-    print(HEAD)
-    for line in lines:
-        print(line.text())
+    print(f"{os.cpu_count()} cores, load before {load}\n{HEAD}", flush=True)
+    for name in names:
+        for line in BENCHMARKS[name]():
+            print(line.text(), flush=True)
 
 
 if __name__ == "__main__":

@@ -135,7 +135,7 @@ def _probe_times(text: str) -> list[float]:
 
 def _sign_in(stack: Stack) -> str:
     """The session cookie of the administrator."""
-    with httpx.Client(base_url=stack.url, trust_env=False) as client:
+    with httpx.Client(base_url=stack.url, trust_env=False, follow_redirects=True) as client:
         client.get("/sign-in/")
         form = {
             "username": stack.username,
