@@ -6,6 +6,7 @@ a snapshot, then applies what is newer; an event that is lost shows as a hole in
 """
 
 import asyncio
+import json
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -166,6 +167,11 @@ def jsonable(value: object) -> Json:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+def frame(events: Sequence[LiveEvent]) -> str:
+    """The text that pages receive: made once, and forwarded as it is to every page of the group."""
+    return json.dumps({"type": "events", "events": events}, allow_nan=False)
+
+
 def _word(value: float) -> str:
     if math.isnan(value):
         return "NaN"
@@ -185,7 +191,7 @@ def _send(messages: Mapping[str, list[LiveEvent]]) -> None:
     if not messages:
         return
     layer = get_channel_layer()
-    whole = {group: {"type": "live.events", "events": events} for group, events in messages.items()}
+    whole = {group: {"type": "live.events", "text": frame(events)} for group, events in messages.items()}
     try:
         if hasattr(layer, "publish"):
             layer.publish(whole)

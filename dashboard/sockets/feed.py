@@ -93,8 +93,8 @@ class Feed(AsyncWebsocketConsumer):
         """Pages have nothing to say here; what they send is dropped."""
 
     async def live_events(self, message: dict[str, Any]) -> None:
-        """Events of the group (`orchestrator/live.py`)."""
-        await self._put(json.dumps({"type": "events", "events": message["events"]}, allow_nan=False))
+        """Events of the group, as `orchestrator/live.py` framed them."""
+        await self._put(message["text"])
 
     async def live_gap(self, message: dict[str, Any]) -> None:
         """The connection to Redis was renewed (`layer.py`): something may have been missed."""

@@ -36,6 +36,10 @@ class GapAwareChannelLayer(RedisPubSubChannelLayer):  # type: ignore[misc]
                 pipeline.publish(f"{self._prefix}__group__{group}", self.serialize(message))
             pipeline.execute()
 
+    def close(self) -> None:
+        """End the connection that `publish` keeps."""
+        self._redis.close()
+
     def _get_layer(self) -> RedisPubSubLoopLayer:
         layer = super()._get_layer()
         for number, shard in enumerate(layer._shards):

@@ -53,7 +53,15 @@ def control_plane(environment: Mapping[str, str], *, port: int) -> list[Program]
     """Web server, Celery worker, sweep and ingest."""
     web = [
         *("-m", "uvicorn", "dashboard.config.asgi:application", "--host", ports.LOOPBACK, "--port", str(port)),
-        *("--ws", "websockets-sansio", "--no-access-log", "--timeout-graceful-shutdown", "3"),
+        *(
+            "--ws",
+            "websockets-sansio",
+            "--ws-per-message-deflate",
+            "false",
+            "--no-access-log",
+            "--timeout-graceful-shutdown",
+            "3",
+        ),
     ]
     worker = [
         *("-m", "celery", "-A", "dashboard.config.celery", "worker", "-Q", "control", "-P", "threads", "-c", "4"),

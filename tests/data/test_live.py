@@ -55,7 +55,7 @@ def test_the_message_reaches_the_channel_layer() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(layer, "group_send", group_send)
         live.announce("job.1", [REPLICAS])
-    assert published == [("job.1", {"type": "live.events", "events": [REPLICAS]})]
+    assert published == [("job.1", {"type": "live.events", "text": live.frame([REPLICAS])})]
 
 
 @pytest.mark.django_db(transaction=True)

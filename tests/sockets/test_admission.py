@@ -135,7 +135,9 @@ async def test_who_cannot_keep_up_is_closed(viewer: User, open_page: Opener, mon
     await asyncio.wait_for(taken.wait(), 5)
     layer = get_channel_layer()
     for number in range(4):
-        await layer.group_send(live.JOBS, {"type": "live.events", "events": [{"kind": "number", "number": number}]})
+        await layer.group_send(
+            live.JOBS, {"type": "live.events", "text": live.frame([{"kind": "number", "number": number}])}
+        )
     # `close` goes around the stuck `send` of this test only because it is another method.
     monkeypatch.undo()
     assert await page.close_code() == feed.TOO_SLOW

@@ -1,11 +1,7 @@
 """`manage.py ingest`: the one process that stores what nodes report. The loop, its signals and its lock; the work of a
 turn is `orchestrator/ingest.py`.
-
-It runs an event loop and does the blocking work in one thread beside it: so live events leave over one kept connection
-instead of opening one for each batch.
 """
 
-import asyncio
 import fcntl
 import logging
 import os
@@ -13,9 +9,9 @@ import signal
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from threading import Event
 from typing import Any, TextIO
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import DatabaseError, InterfaceError, connection
@@ -41,23 +37,18 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the loop."""
-        asyncio.run(self._run())
-
-    async def _run(self) -> None:
-        stop = asyncio.Event()
+        stop = Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            signal.signal(number, lambda *_: stop.set())
         redis = Redis.from_url(
             settings.REDIS_URL, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
         )
         turns = _Turns(Ingest(redis))
-        await sync_to_async(turns.lock)()
+        turns.lock()
         logger.info("ingest listens to %s", settings.REDIS_URL.rpartition("@")[2])
         while not stop.is_set():
-            pause_s = await sync_to_async(turns.take)()
-            if pause_s:
-                await _wait(stop, pause_s)
-        await sync_to_async(turns.end)()
+            stop.wait(turns.take())
+        turns.end()
         logger.info("ingest ends: %s", dict(turns.ingest.counts))
 
 
@@ -133,12 +124,3 @@ class _Turns:
         file.flush()
         self._file = file
         return True
-
-
-async def _wait(stop: asyncio.Event, seconds: float) -> None:
-    """Wait, but no longer than until the end is asked for."""
-    try:
-        async with asyncio.timeout(seconds):
-            await stop.wait()
-    except TimeoutError:
-        pass
