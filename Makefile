@@ -50,11 +50,15 @@ test-slow: environment
 
 test: tools check test-postgres test-slow
 
-# Chromium for the browser tests; docker-compose for the test of docker-compose.yml, which is skipped without it.
+# What the tests use beside Python packages: Chromium, the library its driver needs, and docker-compose for the test of
+# docker-compose.yml. Installed from Debian where missing.
 tools:
-	@command -v chromium >/dev/null && command -v docker-compose >/dev/null || apt-get update -q
-	@command -v chromium >/dev/null || apt-get install -q -y --no-install-recommends chromium
-	@command -v docker-compose >/dev/null || apt-get install -q -y --no-install-recommends docker-compose || true
+	@missing=""; \
+	command -v chromium >/dev/null || missing="$$missing chromium fonts-liberation"; \
+	/sbin/ldconfig -p | grep -q 'libatomic\.so\.1' || missing="$$missing libatomic1"; \
+	command -v docker-compose >/dev/null || missing="$$missing docker-compose"; \
+	test -z "$$missing" || { echo "trainyard: installing$$missing"; \
+	apt-get update -q && apt-get install -q -y --no-install-recommends $$missing; }
 
 bench: environment
 	@$(VENV)/python -m benchmarks $(ARGS)
