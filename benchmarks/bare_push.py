@@ -4,8 +4,10 @@
 """
 
 import asyncio
+import contextlib
 import json
 import multiprocessing
+import signal
 import sys
 import threading
 import time
@@ -50,6 +52,7 @@ async def serve(port: int, redis_url: str) -> None:
         finally:
             viewers.discard(socket)
 
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asyncio.current_task().cancel)
     subscription = redis.asyncio.Redis.from_url(redis_url).pubsub()
     await subscription.subscribe(CHANNEL)
     async with websockets.serve(join, "127.0.0.1", port):
@@ -61,8 +64,11 @@ async def serve(port: int, redis_url: str) -> None:
 def main() -> None:
     """Producer in a process of its own, server in this one."""
     port, redis_url, seconds = int(sys.argv[1]), sys.argv[2], float(sys.argv[3])
-    multiprocessing.Process(target=produce, args=(redis_url, seconds), daemon=True).start()
-    asyncio.run(serve(port, redis_url))
+    producer = multiprocessing.Process(target=produce, args=(redis_url, seconds))
+    producer.start()
+    with contextlib.suppress(asyncio.CancelledError):
+        asyncio.run(serve(port, redis_url))
+    producer.terminate()
 
 
 if __name__ == "__main__":

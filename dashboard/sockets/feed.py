@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -116,7 +117,8 @@ class Feed(AsyncWebsocketConsumer):
 
     async def _keep_checking(self) -> None:
         while True:
-            await asyncio.sleep(CHECK_RIGHTS_EVERY_S)
+            # Not all pages at once: those of a server that came back were opened in the same moment.
+            await asyncio.sleep(CHECK_RIGHTS_EVERY_S * random.uniform(0.5, 1))
             try:
                 await _in_thread(self._admitted_user)
             except SignedOut:
