@@ -1,6 +1,7 @@
 """Artifacts on their way up: every plain file once, with patience, and only what belongs to the job."""
 
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from worker_agent.daemon import uploads
 from worker_agent.daemon.control_plane import Rejected, Unreachable
 from worker_agent.daemon.core import Key
 from worker_agent.daemon.uploads import Uploader, artifact_name, files_of, metrics_of
+from worker_agent.protocol.envelope import sign_request
 
 KEY = Key(7, 2)
 
@@ -61,6 +63,34 @@ def test_a_file_that_is_refused_does_not_hold_up_the_others(tmp_path: Path) -> N
     assert plane.taken == {"b": b"b"}
 
 
+def test_a_program_cannot_end_the_deliveries_of_its_node(tmp_path: Path) -> None:
+    hostile, harmless = tmp_path / "hostile", tmp_path / "harmless"
+    hostile.mkdir()
+    (hostile / "metrics.json").write_text("[" * 200_000)
+    Path(os.fsdecode(os.fsencode(hostile) + b"/caf\xe9")).write_bytes(b"no text")
+    harmless.mkdir()
+    (harmless / "model.keras").write_bytes(b"weights")
+    taken: list[str] = []
+    done = threading.Semaphore(0)
+
+    class Signing:
+        """Signs the name, as the real one does, and cannot be given one of the files."""
+
+        def upload_artifact(self, file: Path, *, name: str, replica_id: int, attempt: int, metrics: str) -> None:
+            sign_request(method="PUT", path=name, at=0, key=b"key")
+            if name == "metrics.json":
+                raise UnicodeError("anything")
+            taken.append(name)
+
+    uploader = Uploader(Signing(), lambda key: done.release())
+    for folder in (hostile, harmless):
+        uploader.add(KEY, folder)
+    assert done.acquire(timeout=10)
+    assert done.acquire(timeout=10)
+    uploader.close()
+    assert sorted(taken) == ["caf\N{REPLACEMENT CHARACTER}", "model.keras"]
+
+
 def test_nothing_to_deliver_is_done_at_once(tmp_path: Path) -> None:
     plane = FakeControlPlane()
     deliver(plane, tmp_path / "missing")
@@ -85,6 +115,7 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
         ('{"loss": 0.5, "bad": NaN, "big": -Infinity}', {"loss": 0.5, "bad": "NaN", "big": "-Infinity"}),
         ("[1]", None),
         ("{", None),
+        ("[" * 200_000, None),
         (json.dumps({"x" * 5000: 1}), None),
     ],
 )

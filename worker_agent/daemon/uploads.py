@@ -6,6 +6,7 @@ restarts simply begins again.
 
 import json
 import math
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -53,7 +54,12 @@ class Uploader:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            if all(self._deliver(job, file) for file in files_of(job.folder)):
+            try:
+                files = files_of(job.folder)
+            except (OSError, RecursionError):
+                log.exception("artifacts cannot be listed, they stay on the disk", replica=job.key.replica_id)
+                continue
+            if all(self._deliver(job, file) for file in files):
                 self._done(job.key)
 
     def _deliver(self, job: _Job, file: Path) -> bool:
@@ -72,13 +78,13 @@ class Uploader:
             except Rejected as error:
                 log.warning("artifact refused", replica=job.key.replica_id, name=name, reason=str(error))
                 return True
-            except OSError as error:
-                log.warning("artifact unreadable", replica=job.key.replica_id, name=name, reason=str(error))
-                return True
             except Unreachable as error:
                 log.info("artifact waits", replica=job.key.replica_id, name=name, reason=str(error))
                 self._closed.wait(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
+            except Exception as error:  # whatever a program has left here, the other files and replicas go on
+                log.warning("artifact unreadable", replica=job.key.replica_id, name=name, reason=str(error))
+                return True
             else:
                 return True
         return False
@@ -91,15 +97,16 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def artifact_name(folder: Path, file: Path) -> str:
-    """A file's name for its owner; of a file in a sub-folder, the path with "-" for "/"."""
-    return "-".join(file.relative_to(folder).parts)
+    """A file's name for its owner; of a file in a sub-folder, the path with "-" for "/". Bytes that are no text are
+    shown as such."""
+    return os.fsencode("-".join(file.relative_to(folder).parts)).decode(errors="replace")
 
 
 def metrics_of(folder: Path) -> str:
     """`metrics.json` on one line with words for NaN and infinity; "" when there is none that could be used."""
     try:
         metrics = json.loads((folder / METRICS_FILE).read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return ""
     if not isinstance(metrics, dict):
         return ""
