@@ -4,6 +4,7 @@ import io
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from worker_agent.protocol import codec
@@ -93,6 +94,32 @@ def test_recipes_may_log_with_and_without_a_run(monkeypatch: pytest.MonkeyPatch)
     emit.log(2, norm=4.0)
     emitter.close()
     assert [(record.steps, record.values) for record in sink.records] == [([2], [[4.0]])]
+
+
+def test_recipes_may_log_numpys_numbers_and_hear_at_once_of_what_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(emit, "_current", None)
+    emitter = emit.install(Emitter(SpoolSink(tmp_path / "trainer", "")))
+    emit.log(np.int64(3), norm=np.float32(0.5))
+    with pytest.raises(ValueError, match="abc"):
+        emit.log(4, norm="abc")
+    emitter.close()
+    (payload,) = Reader(tmp_path / "trainer").read().records
+    assert (codec.decode_record(payload).steps, codec.decode_record(payload).values) == ([3], [[0.5]])
+
+
+def test_what_cannot_be_written_down_does_not_end_the_writing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    emitter = Emitter(SpoolSink(tmp_path / "trainer", ""))
+    for step, name in ((1, "half of a character \ud800"), (2**70, "far"), (3, "loss")):
+        emitter.log(step, **{name: 1.0})
+        emitter.flush()
+    emitter.close()
+    (payload,) = Reader(tmp_path / "trainer").read().records
+    assert codec.decode_record(payload).names == ["loss"]
+    assert capfd.readouterr().err.count("was left out") == 2
 
 
 def test_a_terminal_gets_progress_but_not_every_step() -> None:

@@ -119,15 +119,18 @@ class SpoolSink:
     def write(self, records: list[Record]) -> None:
         """Append all, one write, one datagram; to the platter every `SYNC_S`."""
         for record in records:
-            self._writer.append(codec.encode(record))
+            try:
+                self._writer.append(codec.encode(record))
+            except (TypeError, ValueError, OverflowError) as error:  # a name or number that cannot be written down
+                sys.stderr.write(f"A {type(record).__name__} record was left out: {error}\n")
         try:
             self._writer.flush()
+            self._ring()
+            if monotonic() - self._synced_at >= SYNC_S:
+                self._writer.sync()
+                self._synced_at = monotonic()
         except OSError:  # a full disk: training goes on, the writer keeps everything for the next try
             return
-        self._ring()
-        if monotonic() - self._synced_at >= SYNC_S:
-            self._writer.sync()
-            self._synced_at = monotonic()
 
     def close(self) -> None:
         """Close file and bell; what a full disk still refuses is lost here, and only here."""
@@ -214,9 +217,12 @@ def install(emitter: Emitter) -> Emitter:
 
 
 def log(step: int, /, **scalars: float) -> None:
-    """For recipes: one point of each scalar at `step`. Outside a training run it does nothing."""
+    """For recipes: one point of each scalar at `step`. Outside a training run it does nothing.
+
+    Anything that counts as a number will do, as NumPy's do; what does not raises here, where it was said.
+    """
     if _current is not None:
-        _current._append((step, time(), scalars))
+        _current.log(int(step), **{name: float(value) for name, value in scalars.items()})
 
 
 def say(text: str) -> None:
