@@ -50,7 +50,7 @@ class Writer:
         starts = _segment_starts(self._folder)
         self._start = starts[-1] if starts else 0
         self._end = length(self._folder)
-        self._file = self._open_segment()
+        self._file = self._open_segment(self._start)
         os.ftruncate(self._file, self._end - self._start)
         self._buffer = bytearray()
 
@@ -77,9 +77,9 @@ class Writer:
             return
         if self._end > self._start and self._end - self._start + len(self._buffer) > self._segment_bytes:
             self.sync()
+            following = self._open_segment(self._end)
             os.close(self._file)
-            self._start = self._end
-            self._file = self._open_segment()
+            self._start, self._file = self._end, following
         try:
             _write_all(self._file, self._buffer)
         except OSError:
@@ -99,9 +99,9 @@ class Writer:
         finally:
             os.close(self._file)
 
-    def _open_segment(self) -> int:
+    def _open_segment(self, start: int) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        return os.open(_segment_path(self._folder, self._start), flags, 0o600)
+        return os.open(_segment_path(self._folder, start), flags, 0o600)
 
 
 class Reader:

@@ -66,6 +66,19 @@ def test_reading_goes_on_from_any_record_boundary(tmp_path: Path) -> None:
         assert everything(tmp_path, offset) == records[index + 1 :]
 
 
+def test_a_segment_that_cannot_be_made_is_made_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = written(tmp_path, [b"y" * 40], segment_bytes=60)
+    writer.append(b"z" * 40)
+    with monkeypatch.context() as full:
+        full.setattr(os, "open", _refuse)
+        with pytest.raises(OSError, match="no space"):
+            writer.flush()
+    writer.flush()
+    writer.close()
+    assert Reader(tmp_path).read().records == [b"y" * 40, b"z" * 40]
+    assert len(segments(tmp_path)) == 2
+
+
 def test_segments_are_named_by_their_first_offset(tmp_path: Path) -> None:
     written(tmp_path, [b"y" * 40] * 5, segment_bytes=100).close()
     assert [path.name for path in segments(tmp_path)] == [f"{n:020d}" for n in (0, 96, 192)]
@@ -173,3 +186,7 @@ def test_any_cut_leaves_a_readable_beginning(
         seen += batch.records
     assert seen == [*kept, b"next"]
     assert reader.offset == length(folder)
+
+
+def _refuse(*_: object, **__: object) -> int:
+    raise OSError("no space left on device")
