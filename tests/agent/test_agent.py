@@ -102,6 +102,7 @@ def test_a_replica_from_launch_to_forget(
     assert plane.acks[command.command_id] == ""
     assert [device.name for device in plane.hellos[0].inventory.devices] == ["CPU slot 0", "CPU slot 1", "CPU slot 2"]
     wait_until(lambda: plane.beats and plane.beats[-1].replicas[0].status is ReplicaStatus.EXITED)
+    wait_until((data / "replicas" / "7-1" / "uploaded").exists)
     plane.send(Forget(command_id=plane.next_command(), replica_id=7, attempt=1))
     wait_until(lambda: not (data / "replicas" / "7-1").exists())
 

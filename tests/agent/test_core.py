@@ -101,12 +101,23 @@ def test_the_end_uploads_once_and_is_told() -> None:
 def test_forgetting_waits_for_the_end_and_for_the_uploads() -> None:
     core = core_after(LAUNCH)
     assert core.held[KEY].status is ReplicaStatus.STARTING
-    assert core.handle(FORGET) == [SendAck(3, "it has not ended")]
+    assert core.handle(FORGET) == []
     core.handle(Ended(KEY))
-    assert core.handle(FORGET) == [SendAck(3)]
-    assert core.handle(Uploaded(KEY)) == [Remove(KEY)]
+    assert core.handle(FORGET) == []
+    assert core.handle(Uploaded(KEY)) == []
+    assert core.handle(FORGET) == [Remove(KEY), SendAck(3)]
     assert core.handle(FORGET) == [SendAck(3)]
     assert core.handle(Uploaded(KEY)) == []
+
+
+def test_an_agent_that_was_restarted_during_an_upload_forgets_in_the_end() -> None:
+    core = core_after(LAUNCH, Ended(KEY))
+    assert core.handle(FORGET) == []
+    next_one = Core()
+    assert next_one.handle(Restored(KEY, LAUNCH, has_ended=True, is_uploaded=False)) == [Ship(KEY), Upload(KEY, LAUNCH)]
+    assert next_one.handle(FORGET) == []
+    assert next_one.handle(Uploaded(KEY)) == []
+    assert next_one.handle(FORGET) == [Remove(KEY), SendAck(3)]
 
 
 def test_what_an_earlier_agent_left() -> None:

@@ -41,7 +41,6 @@ class Held:
     phase: Phase
     pid: int = 0
     is_uploaded: bool = False
-    forget_when_uploaded: bool = False
 
     @property
     def status(self) -> ReplicaStatus:
@@ -232,11 +231,9 @@ class Core:
         replica = self.held.get(key)
         if replica is None:
             return [ack]
-        if replica.phase is not Phase.ENDED:
-            return [SendAck(forget.command_id, "it has not ended")]
-        if not replica.is_uploaded:
-            replica.forget_when_uploaded = True
-            return [ack]
+        if replica.phase is not Phase.ENDED or not replica.is_uploaded:
+            # Unanswered, it comes again, also to an agent that has been started anew meanwhile.
+            return []
         return [self._drop(key), ack]
 
     def _restore(self, event: Restored) -> list[Instruction]:
@@ -267,7 +264,7 @@ class Core:
         if replica is None:
             return []
         replica.is_uploaded = True
-        return [self._drop(key)] if replica.forget_when_uploaded else []
+        return []
 
     def _leave(self, *, end_replicas: bool) -> list[Instruction]:
         self.is_leaving = True
