@@ -141,10 +141,14 @@ class Agent:
         sampler = Sampler(self._devices)
         loads: dict[int, GroupLoad] = {}
         while not self._closing.wait(self._identity.heartbeat_s):
-            held = list(self._core.held.items())
-            loads = {replica.pid: loads.get(replica.pid) or GroupLoad() for _, replica in held if replica.pid}
-            replicas = [_running(key, replica, loads) for key, replica in held]
-            sample = sampler.take(at=time.time())
+            try:
+                held = list(self._core.held.items())
+                loads = {replica.pid: loads.get(replica.pid) or GroupLoad() for _, replica in held if replica.pid}
+                replicas = [_running(key, replica, loads) for key, replica in held]
+                sample = sampler.take(at=time.time())
+            except Exception:  # a node that says nothing any more is given up with all that runs there
+                log.exception("a heartbeat was left out")
+                continue
             self._shipper.beat(Heartbeat(node_id=self._identity.node_id, sample=sample, replicas=replicas))
 
     def _running(self) -> int:

@@ -112,7 +112,7 @@ class Supervisor:
             self._settle(key, replica)
         except Refused as refusal:
             self.write_exit(key, cause=refusal.cause, message=str(refusal))
-        except OSError as error:
+        except Exception as error:
             log.exception("replica could not be kept", replica=key.replica_id)
             self.write_exit(key, cause=Cause.LAUNCH_REFUSED, message=f"The agent could not start it: {error}.")
         del self._replicas[key]
