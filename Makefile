@@ -44,9 +44,11 @@ test-fast: environment
 test-postgres: environment
 	@TRAINYARD_TEST_DATABASE=postgres $(PYTEST) -q -n 2 -m "$(FAST)"
 
-# One process: these start TensorFlow, Redis, agents and Chromium, which use the cores themselves.
+# One test at a time: these start TensorFlow, Redis, agents and Chromium, which use the cores themselves. The browser's
+# have a process of their own, because the browser's driver keeps an event loop running in it.
 test-slow: environment
-	@$(PYTEST) -q -m "tf or stack or browser"
+	@$(PYTEST) -q -m "(tf or stack) and not browser"
+	@$(PYTEST) -q -m "browser"
 
 test: tools check test-postgres test-slow
 

@@ -182,7 +182,7 @@ def test_the_chart_grows_without_a_reload_and_stop_ends_the_job(page: Page, stac
 
     page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Stop job").click()
-    expect(page.locator("#job-head").get_by_text("Stopped")).to_be_visible(timeout=30_000)
+    expect(page.locator("#job-head").get_by_text("Stopped", exact=True)).to_be_visible(timeout=30_000)
 
     job = stack.get(f"/jobs/{job_id}")
     assert (job["status"], job["cause"]) == ("stopped", "stopped")
@@ -199,7 +199,7 @@ def test_the_page_fills_its_gap_after_the_web_server_was_killed(page: Page, stac
     until(lambda: number(charted(page, "loss")[-1][0]) > before + 200, within_s=60)
     assert page.evaluate("window.untouched")
     stack.post(f"/jobs/{job_id}/stop")
-    expect(page.locator("#job-head").get_by_text("Stopped")).to_be_visible(timeout=30_000)
+    expect(page.locator("#job-head").get_by_text("Stopped", exact=True)).to_be_visible(timeout=30_000)
     assert_charted_is_stored(page, stack, job_id)
 
 
