@@ -71,7 +71,20 @@ def _apply(job: Job, cluster: Cluster, spec: JobSpec, planned: tuple[PlannedRepl
     number = job.attempt + 1
     places = sorted({replica.node_name for replica in planned})
     text = f"Launch {number}: {len(planned)} {'process' if len(planned) == 1 else 'processes'} on {', '.join(places)}."
-    move_job(job=job, to=JobStatus.LAUNCHING, now=now, text=text, attempt=number, waiting_for="", cause="", reason="")
+    move_job(
+        job=job,
+        to=JobStatus.LAUNCHING,
+        now=now,
+        text=text,
+        attempt=number,
+        waiting_for="",
+        cause="",
+        reason="",
+        # Every launch trains from the beginning.
+        step=0,
+        epoch=0,
+        metrics={},
+    )
     Attempt.objects.create(job=job, number=number, started_at=now)
     nodes = Node.objects.in_bulk({replica.node_id for replica in planned})
     # Worker 0 of a gang and the coordinator go first: the others wait for their port.

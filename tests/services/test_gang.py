@@ -1,6 +1,6 @@
 """The life of a gang from what its nodes say: every way it can end, each piece of news also twice."""
 
-from orchestrator.models import Attempt, Command, Event, Replica
+from orchestrator.models import Attempt, Command, Event, Job, Replica
 from orchestrator.services import dispatch, gang
 from tests.services.gangs import acknowledge, end, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import decode_command
@@ -120,6 +120,15 @@ def test_a_taken_port_launches_the_gang_again_on_other_ports(now, enqueued, djan
     assert job.reason.endswith("This was launch 3 of 3.")
     assert len(ports) == 6
     assert list(job.attempts.values_list("cause", flat=True)) == [Cause.PORT_TAKEN] * 3
+
+
+def test_another_launch_begins_at_the_beginning(now):
+    job = make_gang_job(make_lab(), workers=1)
+    (only,) = run(job, now)
+    Job.objects.filter(pk=job.pk).update(step=80, total_steps=100, epoch=4, metrics={"loss": 0.1})
+    end(only, Cause.AGENT_SHUTDOWN, now)
+    launch(job, now)
+    assert (job.attempt, job.step, job.total_steps, job.epoch, job.metrics) == (2, 0, 100, 0, {})
 
 
 def test_reports_of_an_earlier_launch_move_nothing_of_this_one(now):
