@@ -67,7 +67,9 @@ def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
     """Store what is new in `slices` and return what each node may forget: node id → `ack_field` → offset."""
     acks: Acks = defaultdict(dict)
     ids = {report.replica_id for _, report in slices if 0 < report.replica_id <= INT64_MAX}
-    replicas = Replica.objects.select_related("job__owner", "job__cluster").only(*COLUMNS).in_bulk(ids)
+    # Their jobs are locked before any of their rows, as by everybody who moves a gang: else each waits for the other.
+    locked = Replica.objects.select_for_update(of=("job",), no_key=True).order_by("job_id", "pk")
+    replicas = locked.select_related("job__owner", "job__cluster").only(*COLUMNS).in_bulk(ids)
     cursors = {(row.replica_id, row.stream): row for row in Cursor.objects.filter(replica__in=replicas)}
     intakes: dict[int, Intake] = {}
     for node, report in slices:

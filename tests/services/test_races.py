@@ -1,15 +1,20 @@
 """Two processes at once, with a connection each, as Celery, sweep and ingest are: nothing is done twice."""
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from time import sleep
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from orchestrator.models import Command, Job, JoinToken, Node, Replica
-from orchestrator.services import dispatch, gang, jobs, nodes
+from orchestrator.services import dispatch, gang, jobs, nodes, outbox, reports
 from orchestrator.services.errors import Forbidden
 from tests.factories import make_cluster, make_inventory
 from tests.services.gangs import end, launch, make_gang_job, make_lab, run
+from worker_agent.protocol.codec import encode
+from worker_agent.protocol.records import Log, Progress
+from worker_agent.protocol.reports import Records
 from worker_agent.protocol.states import Cause, JobStatus
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -86,6 +91,41 @@ def test_a_token_lets_one_machine_in(administrator):
     outcomes = at_once(*[lambda name=name: join(name) for name in ("a", "b", "c")])
     assert sum(isinstance(outcome, Forbidden) for outcome in outcomes) == 2
     assert (Node.objects.count(), JoinToken.objects.exclude(used_at=None).count()) == (1, 1)
+
+
+def test_a_stop_and_what_a_replica_writes_do_not_wait_for_each_other(now):
+    job = make_gang_job(make_lab(), workers=1)
+    (only,) = run(job, now)
+    said = [
+        encode(Log(at=now.timestamp(), text="loss 0.5\n")),
+        encode(Progress(at=now.timestamp(), step=1, total_steps=2, epoch=1, epochs=1)),
+    ]
+    slice_ = Records(
+        node_id=only.node_id,
+        replica_id=only.pk,
+        attempt=only.attempt,
+        stream="shim",
+        start=0,
+        end=2,
+        offsets=[1, 2],
+        records=said,
+    )
+    stopping = Event()
+
+    def stop():
+        with transaction.atomic():
+            Job.objects.select_for_update().get(pk=job.pk)
+            stopping.set()
+            sleep(0.3)
+            outbox.post_stop(replica=only, reason="Enough.", now=now)
+
+    def write():
+        assert stopping.wait(5)
+        reports.apply([(only.node, slice_)], now=now)
+
+    assert at_once(stop, write) == [None, None]
+    only.refresh_from_db()
+    assert (only.stop_sent_at, only.log_size) == (now, len("loss 0.5\n"))
 
 
 def test_all_replicas_ending_at_once_end_the_job_once(now):
