@@ -58,7 +58,7 @@ class Supervisor:
 
     def run_once(self, program: Program) -> "subprocess.Popen[bytes]":
         """Start a program that ends by itself; its output is the caller's to read."""
-        with self._log_file(program.name).open("ab") as log:
+        with self._log_to(program).open("ab") as log:
             return self._popen(program, stdout=subprocess.PIPE, stderr=log)
 
     def tick(self) -> None:
@@ -118,7 +118,7 @@ class Supervisor:
         return len(left)
 
     def _spawn(self, child: Child) -> None:
-        with self._log_file(child.program.name).open("ab") as log:
+        with self._log_to(child.program).open("ab") as log:
             child.process = self._popen(child.program, stdout=log, stderr=subprocess.STDOUT)
         child.started_at = time.monotonic()
         self._write_table()
@@ -160,8 +160,12 @@ class Supervisor:
                 os.waitpid(ended, 0)
 
     def _log_file(self, name: str) -> Path:
-        path = self._logs / f"{name}.log"
-        if path.exists() and path.stat().st_size > LOG_LIMIT_BYTES and name not in self._children:
+        return self._logs / f"{name}.log"
+
+    def _log_to(self, program: Program) -> Path:
+        """The log of a program that is about to start; what grew too long is put aside first."""
+        path = self._log_file(program.name)
+        if path.exists() and path.stat().st_size > LOG_LIMIT_BYTES:
             path.replace(path.with_suffix(".log.1"))
         return path
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from orchestrator.embedded import supervisor as embedded_supervisor
 from orchestrator.embedded.programs import Program
 from orchestrator.embedded.supervisor import Supervisor, left_behind
 from tests.environment import ROOT
@@ -73,6 +74,16 @@ def test_a_child_that_keeps_ending_is_counted_and_its_words_are_kept(supervisor:
 
     until(failed)
     assert supervisor.log_tail("sweep") == "no database"
+
+
+def test_a_log_that_grew_too_long_is_put_aside_at_the_next_start(
+    supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded_supervisor, "LOG_LIMIT_BYTES", 10)
+    (tmp_path / "logs" / "web.log").write_text("of an earlier run\n")
+    supervisor.start(program("web", SLEEP))
+    assert (tmp_path / "logs" / "web.log.1").read_text() == "of an earlier run\n"
+    assert supervisor.log_tail("web") == ""
 
 
 def test_a_deaf_child_is_killed_when_its_time_is_over(supervisor: Supervisor, said: list[str], tmp_path: Path) -> None:
