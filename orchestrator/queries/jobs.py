@@ -57,6 +57,8 @@ def page(
     """Jobs with id below `cursor` (or the nearest above `after`), newest first. Empty filters do not filter; `search`
     is part of a name, or an id."""
     jobs = visible_jobs(user)
+    if "\0" in f"{strategy}{owner}{cluster}":
+        return Page([], None)  # nothing is called so, and PostgreSQL will not even look
     if wanted := list(status):
         jobs = jobs.filter(status__in=wanted)
     if strategy:
@@ -137,10 +139,8 @@ def replica_named(job: Job, name: str, attempt: int | None = None) -> Replica:
     """The replica called `worker:0` of an attempt, of the latest when None; raises `NotFound`."""
     role, _, index = name.partition(":")
     number = job.attempt if attempt is None else attempt
-    found = job.replicas.filter(attempt=number, role=role)
-    replica = (
-        found.filter(index=int(index)).first() if index.isascii() and index.isdecimal() and len(index) < 9 else None
-    )
+    sound = role.isprintable() and index.isascii() and index.isdecimal() and len(index) < 9
+    replica = job.replicas.filter(attempt=number, role=role, index=int(index)).first() if sound else None
     if replica is None:
         raise NotFound(f"Attempt {number} of this job has no replica {name}.")
     return replica

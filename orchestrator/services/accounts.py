@@ -30,6 +30,8 @@ def create_api_token(*, user: User, name: str) -> str:
     name = name.strip()
     if not name:
         raise Invalid([FieldError("name", "Give the token a name, so that you know later what uses it.")])
+    if not name.isprintable():
+        raise Invalid([FieldError("name", "Use printable characters only.")])
     if len(name) > NAME_LIMIT:
         raise Invalid([FieldError("name", f"Use at most {NAME_LIMIT} characters.")])
     if user.api_tokens.count() >= TOKENS_PER_PERSON:

@@ -116,6 +116,7 @@ def remove(*, node_id: str, by: User, reason: str = "") -> None:
 
 def _move(node_id: str, to: NodeState, by: User, reason: str, word: str) -> Node:
     _administers(by)
+    reason = reason.replace("\0", "").strip()
     node = _node(node_id)
     if node.state == to:
         return node
@@ -124,7 +125,7 @@ def _move(node_id: str, to: NodeState, by: User, reason: str, word: str) -> Node
     text = f"{node.name} was {word} by {by.get_username()}{_because(reason)}."
     try:
         with transaction.atomic():
-            move_node(node=node, to=to, now=datetime.now(UTC), reason=reason.strip(), actor=by, text=text)
+            move_node(node=node, to=to, now=datetime.now(UTC), reason=reason, actor=by, text=text)
     except StaleTransition as error:
         raise Conflict(f"{node.name} has changed meanwhile: look again.") from error
     return node
@@ -181,4 +182,4 @@ def _administers(by: User) -> None:
 
 
 def _because(reason: str) -> str:
-    return f": {reason.strip()}" if reason.strip() else ""
+    return f": {said}" if (said := reason.replace("\0", "").strip()) else ""

@@ -110,6 +110,15 @@ def test_filters_and_search(member: User, teammate: User) -> None:
     assert (counts["running"], counts["failed"], counts["submitted"], counts["stopped"]) == (1, 1, 1, 0)
 
 
+def test_what_no_name_can_hold_is_found_nowhere(member: User) -> None:
+    job = make_job(owner=member)
+    for filters in ({"owner": "a\0"}, {"cluster": "\0"}, {"strategy": "\0"}):
+        assert jobs.page(member, **filters).items == []
+    assert jobs.page(member, search="\0").items == [job]
+    with pytest.raises(NotFound):
+        jobs.replica_named(job, "wor\0ker:0")
+
+
 def test_the_shape_of_a_job(member: User) -> None:
     job = make_job(
         owner=member, status=JobStatus.RUNNING, step=25, total_steps=100, started_at=NOW, metrics={"loss": "NaN"}

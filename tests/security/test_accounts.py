@@ -28,6 +28,12 @@ def test_other_tokens_are_nobodys(member: User, token: str) -> None:
     assert accounts.user_for_token(token) is None
 
 
+@pytest.mark.parametrize("name", ["", " ", "lap\0top", "x" * 101])
+def test_a_token_needs_a_name_that_can_be_kept(member: User, name: str) -> None:
+    with pytest.raises(Invalid):
+        accounts.create_api_token(user=member, name=name)
+
+
 def test_tokens_end_with_revocation_and_with_the_account(member: User, teammate: User) -> None:
     token = accounts.create_api_token(user=member, name="laptop")
     row = ApiToken.objects.get()

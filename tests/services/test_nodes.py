@@ -133,7 +133,7 @@ def test_signed_requests():
 
 def test_cordon_uncordon_drain(administrator, enqueued, django_capture_on_commit_callbacks):
     node = make_node(name="node-1")
-    nodes.cordon(node_id=node.pk, by=administrator, reason="fan is loud")
+    nodes.cordon(node_id=node.pk, by=administrator, reason=" fan is\0 loud")
     node.refresh_from_db()
     assert (node.state, node.state_reason) == (NodeState.CORDONED, "fan is loud")
     nodes.cordon(node_id=node.pk, by=administrator)
