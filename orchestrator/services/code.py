@@ -206,6 +206,8 @@ def _unsafe(archive: zipfile.ZipFile) -> str:
         mode = member.external_attr >> 16
         if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
             return f"{name!r} is a link or a device; only plain files are taken"
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            return f"{name!r} is packed in a way that is not taken: use plain zip (deflate)"
         if member.flag_bits & 0x1:
             return f"{name!r} is encrypted"
         budget -= _unpacked_size(archive, member, budget)

@@ -119,6 +119,14 @@ def test_archives_that_are_refused(members, words, member):
     assert words in refusal(upload(zip_of(*members)), member)
 
 
+@pytest.mark.parametrize("compression", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_archives_that_nodes_would_not_unpack_are_refused_here(compression, member):
+    content = bytearray(zip_of(("recipe.py", RECIPE), compression=compression))
+    assert "plain zip" in refusal(upload(bytes(content)), member)
+    content[50:60] = bytes(10)
+    assert "plain zip" in refusal(upload(bytes(content)), member)
+
+
 def test_an_archive_that_lies_about_its_sizes(member, settings):
     settings.MAX_CODE_BYTES = 100_000
     content = bytearray(zip_of(("recipe.py", RECIPE), ("zeros.bin", bytes(5_000_000))))
