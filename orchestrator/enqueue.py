@@ -15,7 +15,6 @@ logger = logging.getLogger(__name__)
 CONTROL_QUEUE = "control"
 DISPATCH_JOB = "trainyard.dispatch_job"
 DISPATCH_WAITING = "trainyard.dispatch_waiting"
-RECONCILE = "trainyard.reconcile"
 EXPIRES_S = 60.0
 
 
@@ -27,11 +26,6 @@ def dispatch_job(job_id: int) -> None:
 def dispatch_waiting() -> None:
     """Something became free: try every waiting job."""
     transaction.on_commit(partial(_send, DISPATCH_WAITING))
-
-
-def reconcile() -> None:
-    """Do now what the sweep does every few seconds."""
-    transaction.on_commit(partial(_send, RECONCILE))
 
 
 def _send(name: str, **arguments: int) -> None:

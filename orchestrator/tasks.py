@@ -6,7 +6,6 @@ from celery import shared_task
 
 from orchestrator import enqueue
 from orchestrator.services import dispatch
-from orchestrator.services import reconcile as reconciling
 
 
 @shared_task(name=enqueue.DISPATCH_JOB, ignore_result=True)
@@ -19,9 +18,3 @@ def dispatch_job(job_id: int) -> None:
 def dispatch_waiting() -> None:
     """Place whatever fits now."""
     dispatch.dispatch_waiting(now=datetime.now(UTC))
-
-
-@shared_task(name=enqueue.RECONCILE, ignore_result=True)
-def reconcile() -> None:
-    """One sweep out of turn."""
-    reconciling.sweep(now=datetime.now(UTC))

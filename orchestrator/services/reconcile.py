@@ -1,7 +1,7 @@
 """The sweep: what converges even when every event was lost. Each step can be run at any time, by two at once, again.
 
-`manage.py sweep` runs it every few seconds, Celery when asked. Whatever it gives up is explained to the user in an
-event. Nodes are judged silent only while ingest has been alive long enough to have heard them.
+`manage.py sweep` runs it every few seconds. Whatever it gives up is explained to the user in an event. Nodes are
+judged silent only while ingest has been alive long enough to have heard them.
 """
 
 import logging
@@ -9,13 +9,13 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import DatabaseError, transaction
+from django.db import transaction
 from django.db.models import Q
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Job, JoinToken, Node, Replica, ServiceBeat
 from orchestrator.services import dispatch, gang, outbox, strays
-from orchestrator.services.transitions import IllegalTransition, StaleTransition, move_node
+from orchestrator.services.transitions import move_node
 from worker_agent.protocol.states import Cause, JobStatus, NodeState
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ def sweep(*, now: datetime) -> None:
     for step in STEPS:
         try:
             step(now=now)
-        except (StaleTransition, IllegalTransition, DatabaseError):
+        except Exception:
             logger.exception("the sweep's step %s failed and is tried again next time", step.__name__)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from orchestrator.models import Command, Cursor, Event, Job, JoinToken, Node, Replica, ServiceBeat
 from orchestrator.services import gang, reconcile, strays
+from orchestrator.services.transitions import StaleTransition
 from tests.factories import make_cluster, make_job, make_replica
 from tests.services.gangs import acknowledge, end, hear, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import decode_command
@@ -263,11 +264,12 @@ def test_tidying(now):
     assert not Replica.objects.get(pk=replica.pk).held
 
 
-def test_one_failing_step_does_not_keep_the_others_from_their_work(now, monkeypatch):
+@pytest.mark.parametrize("fault", [StaleTransition("somebody was faster"), KeyError("a row nobody expects")])
+def test_one_failing_step_does_not_keep_the_others_from_their_work(now, monkeypatch, fault):
     job = make_gang_job(make_lab())
 
     def broken(*, now):
-        raise reconcile.StaleTransition("somebody was faster")
+        raise fault
 
     monkeypatch.setattr(reconcile, "STEPS", (broken, *reconcile.STEPS))
     reconcile.sweep(now=now)

@@ -53,12 +53,10 @@ def test_every_enqueued_name_has_a_task(monkeypatch):
     called = []
     monkeypatch.setattr(dispatch, "dispatch_job", lambda **arguments: called.append(arguments["job_id"]))
     monkeypatch.setattr(dispatch, "dispatch_waiting", lambda **arguments: called.append("waiting"))
-    monkeypatch.setattr(reconcile, "sweep", lambda **arguments: called.append("sweep"))
-    by_name = {task.name: task for task in (tasks.dispatch_job, tasks.dispatch_waiting, tasks.reconcile)}
+    by_name = {task.name: task for task in (tasks.dispatch_job, tasks.dispatch_waiting)}
     by_name[enqueue.DISPATCH_JOB](job_id=7)
     by_name[enqueue.DISPATCH_WAITING]()
-    by_name[enqueue.RECONCILE]()
-    assert called == [7, "waiting", "sweep"]
+    assert called == [7, "waiting"]
     assert all(name in current_app.tasks for name in by_name)
 
 
