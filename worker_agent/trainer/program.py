@@ -19,7 +19,6 @@ from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.params import effective_params
 
 REQUIRED = ("build_model", "build_dataset")
-SPLITS = ("train", "validation")
 
 
 class Program:
