@@ -1,5 +1,6 @@
 """The user's program on the node: only plain files inside the folder, of bounded size, or a clear refusal."""
 
+import os
 import stat
 import zipfile
 from pathlib import Path
@@ -49,6 +50,17 @@ def zipped_as(path: Path, name: str, *, mode: int = 0) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(member, b"target")
     return path
+
+
+def test_programs_that_nobody_used_for_long_are_dropped(tmp_path: Path) -> None:
+    store = CodeStore(tmp_path / "data", FakeControlPlane())
+    digests = [letter * 64 for letter in "abc"]
+    for digest in digests[:2]:
+        store.install(CodeRef(sha256=digest, entry="recipe.py"), tmp_path / "here", wait=lambda _: False)
+        os.utime(tmp_path / "data" / "code" / digest, (0, 0))
+    for digest in digests[1:]:
+        store.install(CodeRef(sha256=digest, entry="recipe.py"), tmp_path / "here", wait=lambda _: False)
+    assert sorted(path.name for path in (tmp_path / "data" / "code").iterdir()) == digests[1:]
 
 
 def test_a_single_file_is_fetched_once_and_installed_afresh(tmp_path: Path) -> None:

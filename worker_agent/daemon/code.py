@@ -4,10 +4,13 @@ An archive may hold anything, so names, kinds, count, size and compression ratio
 Called by the supervisor; every refusal is a sentence for the job's owner.
 """
 
+import contextlib
+import os
 import random
 import shutil
 import stat
 import threading
+import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -22,6 +25,7 @@ TOTAL_BYTES_MAX = 512 * 1024 * 1024
 RATIO_MAX = 200
 RATIO_FREE_BYTES = 1024 * 1024
 NAME_CHARS_MAX = 200
+KEPT_S = 30 * 86_400.0
 
 _FETCH_S = 60.0
 _CHUNK_BYTES = 256 * 1024
@@ -47,7 +51,10 @@ class CodeStore:
         entry = _safe_parts(code.entry)
         blob = self._root / code.sha256
         with self._locks.setdefault(code.sha256, threading.Lock()):
-            if not blob.exists():
+            if blob.exists():
+                os.utime(blob)
+            else:
+                self._prune()
                 self._fetch(code.sha256, blob, wait=wait)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
@@ -59,6 +66,13 @@ class CodeStore:
             shutil.copyfile(blob, target)
         if not folder.joinpath(*entry).is_file():
             raise CodeRefused(f"The archive has no file {code.entry!r}, which is to be run.")
+
+    def _prune(self) -> None:
+        """Drop what no replica has used for long, and what a download that was cut off has left."""
+        for path in self._root.iterdir():
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < time.time() - KEPT_S:
+                    path.unlink()
 
     def _fetch(self, sha256: str, blob: Path, *, wait: Callable[[float], bool]) -> None:
         pause_s, waited_s = 0.1, 0.0
