@@ -44,7 +44,17 @@ class RedisChannel:
             socket_keepalive=True,
             health_check_interval=10,
             retry=Retry(NoBackoff(), 0),
+            redis_connect_func=self._connect,
         )
+        self._is_open = False
+
+    def _connect(self, connection: Any) -> None:
+        """The pool renews a connection that was lost between two commands without a word: the first try is refused."""
+        was_open, self._is_open = self._is_open, False
+        if was_open:
+            raise redis.ConnectionError("the connection was lost")
+        connection.on_connect()
+        self._is_open = True
 
     def append(self, envelope: bytes) -> bytes:
         """See `Channel`."""
