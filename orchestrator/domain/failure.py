@@ -132,7 +132,7 @@ def _failed(gang: GangFacts, root: ReplicaFacts, live: list[ReplicaFacts], now: 
     cause = root.cause or Cause.EXIT_CODE
     reason = reason_of(root)
     if cause in RETRIED:
-        if gang.launch < MAX_LAUNCHES:
+        if cause is Cause.AGENT_SHUTDOWN or gang.launch < MAX_LAUNCHES:
             return End(cause, reason, restart=True)
         reason = f"{reason} This was launch {gang.launch} of {MAX_LAUNCHES}."
     if live or cause is Cause.STOPPED:

@@ -89,6 +89,10 @@ class Never:
     message: str
 
 
+# TensorFlow's collectives on CPU see one device per process.
+ONE_CPU_DEVICE = "MultiWorkerMirrored computes on one CPU device per worker. Use 1 and more workers, or nodes with GPUs"
+
+
 @dataclass(frozen=True)
 class _Seat:
     role: Role
@@ -105,7 +109,7 @@ def place(spec: JobSpec, cluster: ClusterView, *, port_offset: int = 0) -> Place
     never = _never(spec, cluster)
     if never:
         return never
-    for kind in (DeviceKind.GPU, DeviceKind.CPU):
+    for kind in _usable_kinds(spec):
         workers = _seat_workers(spec, cluster.nodes, kind)
         if workers is not None:
             seats = workers + _seat_companions(spec, cluster.nodes, workers)
@@ -117,13 +121,16 @@ def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
     if not cluster.nodes:
         return Never("cluster", f"cluster {spec.cluster} has no nodes yet: join one first")
     need = spec.devices_per_worker
-    largest = max(node.count(kind) for node in cluster.nodes for kind in DeviceKind)
+    kinds = _usable_kinds(spec)
+    largest = max(node.count(kind) for node in cluster.nodes for kind in kinds)
+    if largest < need and DeviceKind.CPU not in kinds:
+        return Never("devices_per_worker", ONE_CPU_DEVICE)
     if largest < need:
         return Never(
             "devices_per_worker",
             f"a worker with {_count(need, 'device')} fits no node: the largest has {largest}. Use at most {largest}",
         )
-    rooms = {kind: {node.name: node.count(kind) // need for node in cluster.nodes} for kind in DeviceKind}
+    rooms = {kind: {node.name: node.count(kind) // need for node in cluster.nodes} for kind in kinds}
     room = max(rooms.values(), key=lambda by_node: sum(by_node.values()))
     most = sum(room.values())
     if most < spec.workers:
@@ -134,6 +141,13 @@ def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
             f"{most} fit ({held}). Use at most {most}",
         )
     return None
+
+
+def _usable_kinds(spec: JobSpec) -> tuple[DeviceKind, ...]:
+    """GPUs before CPU slots; no CPU slots where TensorFlow would use only the first of a worker's."""
+    if spec.strategy is Strategy.MULTI_WORKER_MIRRORED and spec.devices_per_worker > 1:
+        return (DeviceKind.GPU,)
+    return (DeviceKind.GPU, DeviceKind.CPU)
 
 
 def _seat_workers(spec: JobSpec, nodes: tuple[NodeView, ...], kind: DeviceKind) -> list[_Seat] | None:
@@ -172,7 +186,15 @@ def _seat_companions(spec: JobSpec, nodes: tuple[NodeView, ...], workers: list[_
 
 def _with_ports(
     spec: JobSpec, seats: list[_Seat], kind: DeviceKind, cluster: ClusterView, port_offset: int
-) -> Placed | NotNow:
+) -> Placed | NotNow | Never:
+    _, most = Counter(seat.node.address for seat in seats).most_common(1)[0]
+    width = cluster.port_last - cluster.port_first + 1
+    if most > width:
+        return Never(
+            "cluster",
+            f"{most} processes of this job would share one address, and cluster {spec.cluster} has {width} ports "
+            f"({cluster.port_first}-{cluster.port_last}). Widen its port range, or ask for fewer processes",
+        )
     taken = set(cluster.ports_taken)
     ports = []
     for seat in seats:

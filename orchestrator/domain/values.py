@@ -12,6 +12,8 @@ TEXT_PARAM_CHARS = 1000
 SAFE_INTEGER = 2**53
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+# Marks that turn the direction of what follows (Unicode TR 9): a name with one could pose as another.
+_TURNS = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 _BREAKS = re.compile(r"[\t\n\r\x85\u2028\u2029]")
 
 
@@ -56,7 +58,7 @@ def text(raw: object, *, limit: int, lines: bool = False, empty: bool = False) -
         return Bad("must not be empty")
     if len(value) > limit:
         return Bad(f"has {len(value)} characters; at most {limit} fit")
-    if _CONTROL.search(value) or (not lines and _BREAKS.search(value)):
+    if _CONTROL.search(value) or _TURNS.search(value) or (not lines and _BREAKS.search(value)):
         return Bad("contains a control character: write plain text")
     if any("\ud800" <= character <= "\udfff" for character in value):
         return Bad("contains half of a character (a lone surrogate): write plain text")

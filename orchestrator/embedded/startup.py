@@ -27,6 +27,9 @@ ADMINISTRATOR = "admin"
 TICK_S = 0.2
 START_LIMIT_S = 180.0
 GIVE_UP_AFTER = 3
+# Agents here are started again by `up`, beside everything else on the same cores: that may take longer than the
+# default for machines of their own.
+NODE_LOST_AFTER_S = "30"
 LONG_AGO = "1970-01-01T00:00:00+00:00"
 
 
@@ -87,6 +90,7 @@ class Installation:
                 "redis_url": redis_url,
                 "public_url": self._url,
                 "allowed_hosts": json.dumps([ports.LOOPBACK, "localhost"]),
+                "node_lost_after_s": NODE_LOST_AFTER_S,
             },
         )
         prepared = self._prepare()

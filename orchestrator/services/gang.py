@@ -203,7 +203,7 @@ def _finish(job: Job, decision: Finish, now: datetime) -> None:
 
 def _relaunch(job: Job, decision: Relaunch, now: datetime) -> None:
     _close_attempt(job, decision.cause, decision.reason, now)
-    text = f"Launch {job.attempt} of {failure.MAX_LAUNCHES} has ended; the job waits for its next launch."
+    text = f"Launch {job.attempt} has ended; the job waits for its next one."
     move_job(job=job, to=JobStatus.SUBMITTED, now=now, text=text, cause="", reason="", started_at=None)
     enqueue.dispatch_job(job.pk)
 

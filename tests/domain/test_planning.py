@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.planning import Never, NotNow, Placed, place
+from orchestrator.domain.planning import ONE_CPU_DEVICE, Never, NotNow, Placed, place
 from tests.domain.gangs import cluster, node, spec
 from worker_agent.protocol.states import DeviceKind, NodeState, Role, Strategy
 
@@ -98,9 +98,21 @@ def test_a_cluster_without_nodes():
 
 
 def test_no_port_left():
-    outcome = place(spec(workers=2), cluster(node("n1", 2, address="h"), ports=(20000, 20000)))
+    nodes = node("n1", 2, address="h")
+    outcome = place(spec(workers=2), cluster(nodes, ports=(20000, 20001), taken={("h", 20000)}))
     assert isinstance(outcome, NotNow)
-    assert "all of 20000-20000" in outcome.waiting_for
+    assert "all of 20000-20001" in outcome.waiting_for
+    outcome = place(spec(workers=2), cluster(nodes, ports=(20000, 20000)))
+    assert isinstance(outcome, Never)
+    assert "has 1 ports (20000-20000)" in outcome.message
+
+
+def test_several_cpu_devices_per_worker_are_refused_where_tensorflow_uses_one():
+    outcome = place(spec(workers=2, devices_per_worker=2), cluster(node("n1", 2), node("n2", 2)))
+    assert isinstance(outcome, Never)
+    assert (outcome.field, outcome.message) == ("devices_per_worker", ONE_CPU_DEVICE)
+    gpus = cluster(node("n1", 2, kind=DeviceKind.GPU), node("n2", 2, kind=DeviceKind.GPU))
+    assert len(placed(place(spec(workers=2, devices_per_worker=2), gpus))) == 2
 
 
 states = st.sampled_from([NodeState.READY, NodeState.READY, NodeState.CORDONED, NodeState.DRAINING, NodeState.LOST])
@@ -128,7 +140,8 @@ def test_invariants(shapes, strategy, workers, devices, ps, taken, offset):
     room = {known.node_id: len(known.free()) // devices for known in nodes}
     if not isinstance(outcome, Placed):
         ports_short = isinstance(outcome, NotNow) and "no port is free" in outcome.waiting_for
-        assert sum(room.values()) < workers or ports_short
+        too_many = isinstance(outcome, Never) and ("ports (" in outcome.message or outcome.message == ONE_CPU_DEVICE)
+        assert sum(room.values()) < workers or ports_short or too_many
         return
     replicas = outcome.replicas
     labels = [replica.label for replica in replicas]
