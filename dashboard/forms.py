@@ -84,11 +84,11 @@ class JobForm:
     def declare(self, params: Iterable[ParamInfo]) -> None:
         """Show these hyper-parameters: with what was typed for this program, else with their defaults.
 
-        What was typed for another recipe is dropped: a parameter of the same name has another default there.
+        What was typed for another program is dropped: a parameter of the same name is another one there. A text stays
+        the same program while it is edited.
         """
-        program = f"recipe {self.values['recipe']}" if self.source == "recipe" else self.source
-        before = self.values["params_of"]
-        if self.source == "recipe" and before.startswith("recipe ") and before != program:
+        program = self._program()
+        if self.values["params_of"] not in ("", program):
             self.params.clear()
         self.values["params_of"] = program
         for param in params:
@@ -102,6 +102,11 @@ class JobForm:
             place = self._place(error.field)
             words = TIME_LIMIT_WORDS if place == "time_limit" else _sentence(error.message)
             self.errors.setdefault(place, words)
+
+    def _program(self) -> str:
+        """What the typed hyper-parameters belong to: a recipe by its name, an upload by its digest, the text."""
+        which = {"recipe": self.values["recipe"], "upload": self.values["kept"]}.get(self.source, "")
+        return f"{self.source} {which}".strip()
 
     def _place(self, name: str) -> str:
         if name.startswith("params."):

@@ -27,6 +27,7 @@ from orchestrator.queries.errors import NotFound
 from orchestrator.services import code, jobs, submission
 from orchestrator.services.errors import Forbidden, Invalid
 
+FIRST_RECIPE = "digits_cnn"
 VIEWER = "Your role is viewer: you may look at everything, but not start jobs. An administrator can change your role."
 STRATEGIES = (
     ("one_device", "One device", "A single GPU or CPU slot. The base to measure others against."),
@@ -140,11 +141,15 @@ def _first(request: HttpRequest) -> Read:
     else:
         recipes = [entry.name for entry in catalogue.entries()]
         asked = request.GET.get("recipe", "")
-        clusters = [each.name for each in machines.clusters(request.user)]
-        form = empty_form(
-            recipe=asked if asked in recipes else next(iter(recipes), ""), cluster=next(iter(clusters), "")
-        )
+        recipe = next((name for name in (asked, FIRST_RECIPE) if name in recipes), next(iter(recipes), ""))
+        form = empty_form(recipe=recipe, cluster=_first_cluster(request.user))
     return _understood(form, _code_of(form, None), request.user)
+
+
+def _first_cluster(user: Any) -> str:
+    """The first cluster that could run something now, else the first."""
+    found = list(machines.clusters(user))
+    return next((each.name for each in found if each.ready_count), found[0].name if found else "")
 
 
 def _clone_of(request: HttpRequest, wanted: str) -> JobForm:
@@ -208,6 +213,8 @@ def _with_recipe_text(read: Read) -> Read:
     read.form.values |= {"source": "text", "text": entry.text, "filename": entry.filename}
     read.form.errors.clear()
     declared = entry.info.params
+    # The text is the recipe's own, word for word, so what was typed for the recipe was typed for it.
+    read.form.values["params_of"] = "text"
     return Read(read.form, request_from(read.form, code=_code_of(read.form, None), declared=declared), entry.info)
 
 
@@ -217,7 +224,7 @@ def _program_key(read: Read) -> str:
     described = [read.info.title, read.info.description] if read.info else []
     problem = [text for name, text in read.form.errors.items() if name in ("recipe", "upload", "text")]
     kept = read.form.values["kept_name"] if read.form.source == "upload" else ""
-    return json.dumps([read.form.source, described, params, problem, kept])
+    return json.dumps([read.form.values["params_of"], described, params, problem, kept])
 
 
 def _must_run_jobs(request: HttpRequest) -> None:
