@@ -81,14 +81,21 @@ def on_phase(*, replica: Replica, phase: str, now: datetime) -> None:
 
 @transaction.atomic
 def on_exit(*, replica: Replica, exit_record: Exit, now: datetime) -> None:
-    """The process group is gone: its port and devices are free, and the gang answers to it."""
+    """The process group is gone: its port and devices are free, and the gang answers to it.
+
+    Who lost its peers while the gang was being stopped was stopped, too.
+    """
     fresh = _locked(replica)
     if fresh is None or fresh.status in TERMINAL_REPLICA:
         return
+    cause, message = exit_record.cause, exit_record.message
+    facts = replace(_facts(fresh), cause=cause, message=message, signal=exit_record.signal)
+    if fresh.job.cause == Cause.STOPPED and failure.is_consequence(facts):
+        cause, message = Cause.STOPPED, fresh.job.reason
     _end(
         fresh,
-        cause=exit_record.cause,
-        message=exit_record.message,
+        cause=cause,
+        message=message,
         now=now,
         exit_code=exit_record.code,
         signal=exit_record.signal,

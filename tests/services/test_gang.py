@@ -206,3 +206,14 @@ def test_a_deleted_job_is_no_trouble(now):
     job.delete()
     gang.advance(job_id=job_id, now=now)
     gang.on_phase(replica=replicas[0], phase="training", now=now)
+
+
+def test_who_loses_its_peers_to_a_stop_was_stopped_too(now):
+    job = make_gang_job(make_lab())
+    first, second = run(job, now)
+    job.refresh_from_db()
+    gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped by ada.", now=now)
+    end(first, Cause.STOPPED, now)
+    end(second, Cause.EXCEPTION, now, code=1, message="A peer went away: UnavailableError: Socket closed")
+    refreshed(job, [second])
+    assert (job.status, second.cause, second.reason) == (JobStatus.STOPPED, Cause.STOPPED, "Stopped by ada.")
