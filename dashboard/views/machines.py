@@ -48,7 +48,8 @@ def cluster(request: HttpRequest, name: str) -> HttpResponse:
     """One cluster: its nodes and their devices; a join command that was just made is shown this once."""
     found = machines.cluster(request.user, name)
     command = taken(request, name=JOIN)
-    context = {**_cluster_state(request, found), "join_command": command}
+    shown = {"join_command": command, "join_loopback": node_services.public_url_is_loopback()}
+    context = {**_cluster_state(request, found), **shown}
     return forgotten(render(request, "dashboard/cluster.html", context), name=JOIN)
 
 

@@ -10,6 +10,7 @@ import re
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import transaction
@@ -56,8 +57,17 @@ def create_join_token(*, cluster: Cluster, by: User, now: datetime | None = None
 
 
 def join_command(token: str) -> str:
-    """The one line to run on the new machine."""
-    return f"python -m worker_agent join {settings.PUBLIC_URL} --token {token}"
+    """The one line to run on the new machine, in a checkout where `make agent` has made the environment."""
+    return f".venv/bin/python -m worker_agent join {settings.PUBLIC_URL} --token {token}"
+
+
+def public_url_is_loopback() -> bool:
+    """Whether the address in the join command means, on every machine, that machine itself."""
+    host = urlsplit(settings.PUBLIC_URL).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
 
 
 def join(*, token: str, name: str, address: str, inventory: Inventory, now: datetime | None = None) -> JoinGrant:

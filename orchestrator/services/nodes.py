@@ -23,6 +23,7 @@ from orchestrator.services.joining import (
     join,
     join_command,
     name_errors,
+    public_url_is_loopback,
 )
 from orchestrator.services.transitions import StaleTransition, announce_node, move_node
 from worker_agent.protocol.states import NodeState
@@ -37,6 +38,7 @@ __all__ = [
     "drain",
     "join",
     "join_command",
+    "public_url_is_loopback",
     "remove",
     "rename",
     "uncordon",

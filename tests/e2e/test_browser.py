@@ -4,12 +4,10 @@ Sign in → register a cluster → join agents with the shown command → create
 """
 
 import math
-import os
 import re
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,9 +83,8 @@ def yard(page: Page, stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def _run_shown(command: str, *, name: str, folder: Path) -> subprocess.Popen[bytes]:
-    """The shown line as it stands, with this test's Python first on the PATH and a home of its own."""
+    """The shown line as it stands, in this checkout, with a home of its own."""
     environment = child_environment() | {"HOME": str(folder)}
-    environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     line = f"exec {command} --name {shlex.quote(name)} --address 127.0.0.1 --slots 2 --end-replicas-on-exit"
     with (folder / "agent.log").open("wb") as log:
         return subprocess.Popen(["sh", "-c", line], cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)

@@ -119,6 +119,28 @@ def test_registering_a_cluster_shows_its_join_command_once(client_of, administra
 
 
 @pytest.mark.parametrize(
+    ("url", "loopback"),
+    [
+        ("http://127.0.0.1:8000", True),
+        ("http://localhost:8000", True),
+        ("http://[::1]:8000", True),
+        ("https://yard.example.org", False),
+        ("http://10.0.4.1:8000", False),
+    ],
+)
+def test_an_address_of_this_machine_only_is_named_as_such(
+    client_of, administrator: User, yard: Cluster, settings, url: str, loopback: bool
+):
+    settings.PUBLIC_URL = url
+    person = client_of(administrator)
+    person.post("/clusters/yard/join/")
+    shown = text_of(person.get("/clusters/yard/"))
+    assert f".venv/bin/python -m worker_agent join {url} --token" in shown
+    assert "make agent" in shown
+    assert ("This address is of this machine only" in shown) == loopback
+
+
+@pytest.mark.parametrize(
     ("field", "value", "words"),
     [
         ("name", "", "blank"),

@@ -45,7 +45,7 @@ def test_a_machine_joins(token, cluster, administrator, settings, enqueued, djan
 
 def test_the_command_names_address_and_token(token, settings):
     settings.PUBLIC_URL = "http://control:8000"
-    assert nodes.join_command(token) == f"python -m worker_agent join http://control:8000 --token {token}"
+    assert nodes.join_command(token) == f".venv/bin/python -m worker_agent join http://control:8000 --token {token}"
     assert token.startswith("ty_join_")
     assert not JoinToken.objects.filter(digest__contains=token).exists()
 
