@@ -73,7 +73,9 @@ function addEvent(event) {
   const state = event.event_kind.slice(event.event_kind.indexOf("_") + 1), known = state in TONES, at = new Date(event.at);
   const mark = make("span", { class: "ty-status", "data-tone": TONES[state] ?? "grey" });
   if (known) mark.append(icon(`st-${{ assigned: "submitted", starting: "launching", exited: "stopped" }[state] ?? state}`, "ty-shape"));
-  list.append(make("li", { "data-event": event.id }, make("time", { datetime: event.at, "data-when": "clock", title: at.toLocaleString() }, clock(at)), mark, make("p", { class: "small p-clamp", title: event.text }, event.text)));
+  // Two events may arrive the other way round: each has its place by its number.
+  const after = $$("[data-event]", list).find((el) => +el.dataset.event > +event.id) ?? null;
+  list.insertBefore(make("li", { "data-event": event.id }, make("time", { datetime: event.at, "data-when": "clock", title: at.toLocaleString() }, clock(at)), mark, make("p", { class: "small p-clamp", title: event.text }, event.text)), after);
 }
 
 const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
@@ -127,7 +129,11 @@ function figures() {
   if (loss !== undefined) put("loss", figure(loss));
   if (val !== undefined) put("loss-note", `validation ${figure(num(val))}`);
   const rates = all("examples_per_s"), times = all("step_time_ms"), steps = all("steps_per_s");
-  if (rates.length) put("eps", group(rates.reduce((sum, [, v]) => sum + v, 0)));
+  if (rates.length) {
+    const sum = rates.reduce((all, [, v]) => all + v, 0), devices = +page.dataset.devices;
+    put("eps", group(sum));
+    if (devices > 1) put("eps-note", `${group(sum / devices)} per device`);
+  }
   if (times.length) { const [who, ms] = times.reduce((a, b) => (b[1] > a[1] ? b : a)); put("ms", ms.toFixed(1)); if (times.length > 1) put("ms-note", `slowest: ${replicaName(who)}`); }
   if (steps.length) put("sps", steps[0][1].toFixed(1));
   metric();
