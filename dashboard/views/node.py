@@ -9,6 +9,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.views import machine_rows
 from dashboard.views.answers import page
+from dashboard.views.job_words import replica_state
 from orchestrator.queries import machines, telemetry
 from orchestrator.services import nodes as node_services
 from orchestrator.services.errors import Conflict, Invalid
@@ -91,9 +92,15 @@ def _state(request: HttpRequest, node_id: str) -> dict[str, Any]:
         "figures": machine_rows.figures(found, telemetry.node_series(found, points=CURVE_POINTS)),
         "has_gpu": "gpu" in kinds,
         "running": [replica for replica in replicas if replica.held],
-        "past": [replica for replica in replicas if not replica.held],
+        "past": [_ended(replica) for replica in replicas if not replica.held],
         "events": machines.node_events(found, limit=EVENTS_SHOWN),
     }
+
+
+def _ended(replica: Any) -> Any:
+    """A replica with the shape and the word of how it ended, as its job's page says it."""
+    replica.shape, replica.word = replica_state(replica)
+    return replica
 
 
 def _words(refused: Invalid | Conflict) -> str:

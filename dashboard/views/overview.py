@@ -105,6 +105,7 @@ def _failed(jobs: list[Any]) -> list[dict[str, Any]]:
         {
             "state": "failed",
             "title": job.name,
+            "number": f"j-{job.pk}",
             "text": headline(job.reason) or "It failed without a word.",
             "href": reverse("job", args=[job.pk]),
             "action": "See why",

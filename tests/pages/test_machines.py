@@ -92,6 +92,17 @@ def test_the_node_page_shows_what_runs_and_ran(client_of, viewer: User, yard: Cl
     assert 'data-open="drain"' not in text
 
 
+@pytest.mark.parametrize(
+    ("cause", "word"), [("completed", "Completed"), ("exception", "Failed"), ("stopped", "Stopped")]
+)
+def test_what_ran_before_says_how_it_ended(client_of, viewer: User, node: Node, cause: str, word: str):
+    job = make_job(cluster=node.cluster, status=JobStatus.FAILED)
+    make_replica(job, node=node, status=ReplicaStatus.EXITED, cause=cause, ended_at=datetime.now(UTC))
+    text = text_of(client_of(viewer).get(f"/nodes/{node.pk}/"))
+    assert f"</svg>{word}</span>" in text
+    assert "Exited" not in text
+
+
 def test_a_node_without_a_gpu_has_no_gpu_charts(client_of, viewer: User, node: Node):
     assert 'data-chart="gpu' not in text_of(client_of(viewer).get(f"/nodes/{node.pk}/"))
 

@@ -50,7 +50,7 @@ def test_devices_and_attention(client_of: Browser, member: User) -> None:
     lost.save()
     make_replica(make_job(owner=member, cluster=cluster, status=JobStatus.RUNNING), node=held, devices=[0, 1, 2])
     broken = {"status": JobStatus.FAILED, "cluster": cluster, "owner": member}
-    make_job(name=NASTY, ended_at=now, reason=f"worker 0 on n-1 failed: {NASTY}", **broken)
+    failed = make_job(name=NASTY, ended_at=now, reason=f"worker 0 on n-1 failed: {NASTY}", **broken)
     make_job(name="long ago", ended_at=now - timedelta(days=2), reason="It was old.", **broken)
     answer = client_of(member).get(reverse("overview"))
     page = answer.content.decode()
@@ -59,6 +59,7 @@ def test_devices_and_attention(client_of: Browser, member: User) -> None:
     assert tiles["Devices in use"]["note"] == "1 free, 2 lost"
     assert tiles["Failed, last 24 h"]["figure"] == "1"
     assert [item["title"] for item in answer.context["attention"]] == ["n-2 has been silent since", NASTY]
+    assert f"j-{failed.pk}</span>" in page
     assert NASTY not in page
     assert "long ago" not in page
 
