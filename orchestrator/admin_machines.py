@@ -68,8 +68,11 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
     def _post_clean(self) -> None:
         super()._post_clean()  # type: ignore[misc]
         for error in nodes.cluster_errors(self.instance):
-            if error.field not in self.errors:
-                self.add_error(error.field, error.message)
+            if error.field not in self.fields:
+                continue
+            # The service's words are the plainer ones.
+            self._errors.pop(error.field, None)
+            self.add_error(error.field, error.message)
 
 
 class ClusterAdmin(Administered):
@@ -92,6 +95,10 @@ class ClusterAdmin(Administered):
             nodes.update_cluster(cluster=Cluster.objects.get(pk=obj.pk), by=request.user, **fields)
         else:
             obj.pk = nodes.create_cluster(by=request.user, **fields).pk
+
+    def delete_model(self, request: HttpRequest, obj: Cluster) -> None:
+        """Through the service, which records who did it."""
+        nodes.delete_cluster(cluster=obj, by=request.user)
 
     def response_add(self, request: HttpRequest, obj: Cluster, post_url_continue: Any = None) -> HttpResponse:
         """The join command of the new cluster."""

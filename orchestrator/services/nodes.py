@@ -35,6 +35,7 @@ __all__ = [
     "cordon",
     "create_cluster",
     "create_join_token",
+    "delete_cluster",
     "drain",
     "join",
     "join_command",
@@ -45,6 +46,8 @@ __all__ = [
     "update_cluster",
 ]
 
+CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+CLUSTER_NAME_WORDS = "Use 1 to 63 letters, digits, hyphens and underscores, a letter or digit first."
 INTERFACE = re.compile(r"[A-Za-z0-9._:@-]{1,15}")
 
 
@@ -66,6 +69,17 @@ def update_cluster(*, cluster: Cluster, by: User, **fields: object) -> Cluster:
     transitions.record(kind="cluster_changed", text=f"Cluster {cluster.name} was changed.", actor=by)
     enqueue.dispatch_waiting()
     return cluster
+
+
+def delete_cluster(*, cluster: Cluster, by: User) -> None:
+    """Forget a cluster that has neither nodes nor jobs, and with it the join commands that nobody used."""
+    _administers(by)
+    with transaction.atomic():
+        locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
+        if locked.nodes.exists() or locked.jobs.exists():
+            raise Conflict(f"Cluster {locked.name} has nodes or jobs: it stays.")
+        locked.delete()
+        transitions.record(kind="cluster_deleted", text=f"Cluster {locked.name} was deleted.", actor=by)
 
 
 def cordon(*, node_id: str, by: User, reason: str = "") -> Node:
@@ -163,6 +177,12 @@ def _write_cluster(cluster: Cluster, fields: dict[str, object]) -> None:
 def cluster_errors(cluster: Cluster) -> list[FieldError]:
     """What is wrong with a cluster's columns beyond their types. The admin asks before it saves."""
     errors = []
+    stored = Cluster.objects.filter(pk=cluster.pk, name=cluster.name)
+    if not CLUSTER_NAME.fullmatch(cluster.name) and not stored.exists():
+        errors.append(FieldError("name", CLUSTER_NAME_WORDS))
+    for name in ("description", "checkpoint_place"):
+        if "\0" in str(getattr(cluster, name)):
+            errors.append(FieldError(name, "A NUL character cannot be stored: remove it."))
     if cluster.address_range:
         try:
             ipaddress.ip_network(cluster.address_range, strict=False)

@@ -77,7 +77,7 @@ def test_saving_a_cluster_shows_the_join_command(person: Client, administrator: 
         ("port_last", "20000", "must not be below the first"),
         ("environment", "A", "Line 1 is not of the form"),
         ("environment", "TF_CONFIG=1", "set by Trainyard"),
-        ("name", "with space", "slug"),
+        ("name", "with space", "letters, digits, hyphens"),
     ],
 )
 def test_a_wrong_cluster_is_refused_at_its_field(person: Client, field: str, value: str, words: str):
@@ -103,12 +103,15 @@ def test_a_cluster_with_jobs_keeps_its_name(person: Client):
     assert (cluster.name, cluster.checkpoint_place) == ("north", "/ckpt")
 
 
-def test_only_an_empty_cluster_can_be_deleted(person: Client):
-    empty, used = make_cluster("empty"), make_cluster("used")
+def test_only_an_empty_cluster_can_be_deleted(person: Client, administrator: User):
+    empty, used, busy = make_cluster("empty"), make_cluster("used"), make_cluster("busy")
     make_node(used)
+    make_job(cluster=busy)
     person.post(address("cluster", "delete", empty.pk), {"post": "yes"})
-    assert person.post(address("cluster", "delete", used.pk), {"post": "yes"}).status_code == 403
-    assert list(Cluster.objects.all()) == [used]
+    for kept in (used, busy):
+        assert person.post(address("cluster", "delete", kept.pk), {"post": "yes"}).status_code == 403
+    assert set(Cluster.objects.all()) == {used, busy}
+    assert Event.objects.get(kind="cluster_deleted").actor == administrator
 
 
 def test_a_join_command_by_post_only(person: Client):

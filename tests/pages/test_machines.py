@@ -154,8 +154,10 @@ def test_an_address_of_this_machine_only_is_named_as_such(
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("name", "", "blank"),
-        ("name", "no spaces here", "slug"),
+        ("name", "", "1 to 63 letters"),
+        ("name", "no spaces here", "letters, digits, hyphens and underscores"),
+        ("name", "-first", "a letter or digit first"),
+        ("name", "_first", "a letter or digit first"),
         ("name", "yard", "already"),
         ("address_range", "10.0.0.0/99", "Write a range such as"),
         ("interface", "eth 1", "Write a network interface"),

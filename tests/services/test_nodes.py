@@ -224,3 +224,18 @@ def test_changing_a_cluster(administrator):
     make_job(cluster=cluster)
     with pytest.raises(Invalid, match="can no longer be renamed"):
         nodes.update_cluster(cluster=cluster, by=administrator, name="other")
+
+
+@pytest.mark.parametrize("field", ["description", "checkpoint_place", "name"])
+def test_a_nul_in_a_cluster_is_refused(administrator, field):
+    with pytest.raises(Invalid) as refused:
+        nodes.create_cluster(by=administrator, **({"name": "north"} | {field: "a\0b"}))
+    assert field in {error.field for error in refused.value.errors}
+
+
+def test_a_cluster_with_a_node_is_not_deleted(cluster, administrator, member):
+    make_node(cluster)
+    with pytest.raises(Conflict, match="has nodes or jobs"):
+        nodes.delete_cluster(cluster=cluster, by=administrator)
+    with pytest.raises(Forbidden):
+        nodes.delete_cluster(cluster=cluster, by=member)
