@@ -16,18 +16,27 @@ from worker_agent.protocol.envelope import sign_request
 KEY = Key(7, 2)
 
 
+AWAY = Unreachable("connection refused")
+
+
 class FakeControlPlane:
     """Takes files after as many failures as it is told to."""
 
-    def __init__(self, *, failures: int = 0, rejected: frozenset[str] = frozenset()) -> None:
-        self.failures, self.rejected = failures, rejected
+    def __init__(
+        self,
+        *,
+        failures: int = 0,
+        failure: Exception = AWAY,
+        rejected: frozenset[str] = frozenset(),
+    ) -> None:
+        self.failures, self.failure, self.rejected = failures, failure, rejected
         self.taken: dict[str, bytes] = {}
 
     def upload_artifact(self, file: Path, *, name: str, replica_id: int, attempt: int, metrics: str) -> None:
         assert (replica_id, attempt) == KEY
         if self.failures:
             self.failures -= 1
-            raise Unreachable("connection refused")
+            raise self.failure
         if name in self.rejected:
             raise Rejected(409, "This is an old attempt.")
         self.taken[name] = file.read_bytes()
@@ -53,6 +62,13 @@ def test_every_file_arrives_although_the_control_plane_was_away(tmp_path: Path) 
     plane = FakeControlPlane(failures=3)
     deliver(plane, tmp_path)
     assert plane.taken == {"model.keras": b"weights", "figures-loss.png": b"png"}
+
+
+def test_a_clock_that_is_off_for_a_while_costs_no_model(tmp_path: Path) -> None:
+    (tmp_path / "model.keras").write_bytes(b"weights")
+    plane = FakeControlPlane(failures=2, failure=Rejected(401, "The signature is too old."))
+    deliver(plane, tmp_path)
+    assert plane.taken == {"model.keras": b"weights"}
 
 
 def test_a_file_that_is_refused_does_not_hold_up_the_others(tmp_path: Path) -> None:

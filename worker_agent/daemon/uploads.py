@@ -21,6 +21,8 @@ from worker_agent.daemon.core import Key
 METRICS_FILE = "metrics.json"
 
 _METRICS_CHARS_MAX = 4096
+# A clock that is off (signatures are bound to the time), too many requests: a model is not given up for that.
+_PASSING = frozenset({401, 429})
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 60.0
 
@@ -75,10 +77,10 @@ class Uploader:
                     attempt=job.key.attempt,
                     metrics=metrics_of(job.folder),
                 )
-            except Rejected as error:
-                log.warning("artifact refused", replica=job.key.replica_id, name=name, reason=str(error))
-                return True
-            except Unreachable as error:
+            except (Rejected, Unreachable) as error:
+                if isinstance(error, Rejected) and error.status not in _PASSING:
+                    log.warning("artifact refused", replica=job.key.replica_id, name=name, reason=str(error))
+                    return True
                 log.info("artifact waits", replica=job.key.replica_id, name=name, reason=str(error))
                 self._closed.wait(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
