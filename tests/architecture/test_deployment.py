@@ -20,6 +20,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = {name: service for name, service in SERVICES.items() if "build" in service}
 # Of the compose file alone: they become part of settings, or are given to an agent's command line.
 COMPOSE_ONLY = {
+    "TRAINYARD_REDIS_BIND",
     "TRAINYARD_DATABASE_PASSWORD",
     "TRAINYARD_REDIS_PASSWORD",
     "TRAINYARD_HOST",
