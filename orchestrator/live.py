@@ -5,7 +5,6 @@ that JSON cannot carry are words, see `jsonable`), so a consumer forwards them a
 a snapshot, then applies what is newer; an event that is lost shows as a hole in the offsets, and the page asks again.
 """
 
-import asyncio
 import json
 import logging
 import math
@@ -16,15 +15,13 @@ from datetime import datetime
 from functools import partial
 from typing import TypedDict
 
-from asgiref.sync import async_to_sync
-from channels.layers import BaseChannelLayer, get_channel_layer
+from channels.layers import get_channel_layer
 from django.db import transaction
 
 logger = logging.getLogger(__name__)
 
 JOBS = "jobs"
 MACHINES = "machines"
-SEND_TIMEOUT_S = 2.0
 LOG_TEXT_CHARS = 65_536
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
@@ -187,22 +184,15 @@ def _deliver(group: str, events: list[LiveEvent]) -> None:
 
 
 def _send(messages: Mapping[str, list[LiveEvent]]) -> None:
-    """Hand everything to the channel layer. Pages heal holes by themselves, so a layer that is down only costs time."""
+    """Hand everything to the channel layer (`dashboard/sockets/layer.py`), which has to be one that can `publish`.
+
+    Pages heal holes by themselves, so a layer that is down only costs time.
+    """
     if not messages:
         return
     layer = get_channel_layer()
     whole = {group: {"type": "live.events", "text": frame(events)} for group, events in messages.items()}
     try:
-        if hasattr(layer, "publish"):
-            layer.publish(whole)
-        else:
-            async_to_sync(_group_send)(layer, whole)
+        layer.publish(whole)
     except Exception:
         logger.warning("live events for %s were not sent", ", ".join(messages), exc_info=True)
-
-
-async def _group_send(layer: BaseChannelLayer, messages: Mapping[str, dict[str, object]]) -> None:
-    """For layers that have only Channels' own way in, such as the one in memory."""
-    async with asyncio.timeout(SEND_TIMEOUT_S):
-        for group, message in messages.items():
-            await layer.group_send(group, message)

@@ -9,7 +9,7 @@ from orchestrator.models import Role, User
 from tests.environment import ON_POSTGRES
 from tests.factories import make_user
 
-IN_MEMORY = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+IN_MEMORY = {"default": {"BACKEND": "tests.layer.MemoryLayer"}}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
