@@ -32,11 +32,15 @@ class ClusterRequest(Schema):
 
     name: str = Field(description="Lower-case letters, digits, '-' and '_'.")
     description: str = ""
-    address_range: str = Field(default="", description="CIDR that TensorFlow addresses lie in. Empty: any.")
-    interface: str = Field(default="", description="Network interface. Empty: the default route's.")
+    address_range: str = Field(default="", description="IPv4 range that nodes' addresses must lie in. Empty: any.")
+    interface: str = Field(
+        default="", description="Network interface whose address a node takes. Empty: the default route's."
+    )
     port_first: int = 20000
     port_last: int = 20999
-    checkpoint_place: str = Field(default="", description="Folder that all nodes share. Empty: each node's own.")
+    checkpoint_place: str = Field(
+        default="", description="Absolute path of a folder that all nodes share. Empty: Trainyard's own store."
+    )
     environment: dict[str, str] = {}
 
 

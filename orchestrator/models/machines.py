@@ -22,10 +22,12 @@ class Cluster(models.Model):
     address_range = models.CharField(
         max_length=64,
         blank=True,
-        help_text="CIDR that TensorFlow addresses must lie in, such as 10.0.4.0/24. Empty: any.",
+        help_text="IPv4 range that the nodes' addresses must lie in, such as 10.0.4.0/24. Empty: any.",
     )
     interface = models.CharField(
-        max_length=32, blank=True, help_text="Network interface to use, such as eth1. Empty: the default route's."
+        max_length=32,
+        blank=True,
+        help_text="Network interface whose address a node takes, such as eth1. Empty: the default route's.",
     )
     port_first = models.PositiveIntegerField(
         default=20000, validators=[MinValueValidator(1024), MaxValueValidator(65535)]
@@ -34,7 +36,9 @@ class Cluster(models.Model):
         default=20999, validators=[MinValueValidator(1024), MaxValueValidator(65535)]
     )
     checkpoint_place = models.CharField(
-        max_length=400, blank=True, help_text="Folder that all nodes share. Empty: each node's own disk."
+        max_length=400,
+        blank=True,
+        help_text="Absolute path of a folder that all nodes share. Empty: Trainyard's own store.",
     )
     environment = models.JSONField(default=dict, blank=True, help_text="Environment variables for every replica.")
     created_at = models.DateTimeField(auto_now_add=True)

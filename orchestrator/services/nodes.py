@@ -5,6 +5,7 @@ functions of `joining` here as well. Every act leaves an event with its actor.
 import ipaddress
 import re
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
@@ -48,6 +49,7 @@ __all__ = [
 
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 CLUSTER_NAME_WORDS = "Use 1 to 63 letters, digits, hyphens and underscores, a letter or digit first."
+CHECKPOINT_PLACE_WORDS = "Write an absolute path without '..', such as /mnt/checkpoints, or leave it empty."
 INTERFACE = re.compile(r"[A-Za-z0-9._:@-]{1,15}")
 
 
@@ -184,11 +186,13 @@ def cluster_errors(cluster: Cluster) -> list[FieldError]:
     for name in ("description", "checkpoint_place"):
         if "\0" in str(getattr(cluster, name)):
             errors.append(FieldError(name, "A NUL character cannot be stored: remove it."))
+    if cluster.checkpoint_place and not _is_folder(cluster.checkpoint_place):
+        errors.append(FieldError("checkpoint_place", CHECKPOINT_PLACE_WORDS))
     if cluster.address_range:
         try:
-            ipaddress.ip_network(cluster.address_range, strict=False)
+            ipaddress.IPv4Network(cluster.address_range, strict=False)
         except ValueError:
-            errors.append(FieldError("address_range", "Write a range such as 10.0.4.0/24, or leave it empty."))
+            errors.append(FieldError("address_range", "Write a range such as 10.0.4.0/24 (IPv4), or leave it empty."))
     if cluster.interface and not INTERFACE.fullmatch(cluster.interface):
         errors.append(FieldError("interface", "Write a network interface such as eth1, or leave it empty."))
     first, last = cluster.port_first, cluster.port_last
@@ -197,6 +201,11 @@ def cluster_errors(cluster: Cluster) -> list[FieldError]:
     if problem := env_problem(cluster.environment):
         errors.append(FieldError("environment", problem))
     return errors
+
+
+def _is_folder(path: str) -> bool:
+    place = PurePosixPath(path)
+    return place.is_absolute() and ".." not in place.parts and path.isprintable()
 
 
 def _administers(by: User) -> None:
