@@ -9,6 +9,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from worker_agent.protocol.archive import PROGRAM_BYTES_MAX
+
 
 class Env(BaseSettings):
     """The environment, typed. Durations in seconds."""
@@ -34,7 +36,7 @@ class Env(BaseSettings):
     command_expiry_s: float = 300.0
     stop_grace_s: float = 5.0
     rendezvous_timeout_s: float = 120.0
-    max_code_bytes: int = 5_000_000
+    max_code_bytes: int = Field(default=5_000_000, ge=1, le=PROGRAM_BYTES_MAX)
     max_artifact_bytes: int = 20_000_000_000
     log_json: bool = False
 

@@ -1,6 +1,7 @@
 """The user's program on its way in and out: from the catalogue, edited text, an uploaded `.py` or `.zip`.
 
-Nothing is executed or unpacked here: text is parsed, archives are read through in memory under caps. Programs are
+Nothing is executed or unpacked here: text is parsed, archives are read through in memory by the rule that nodes unpack
+by (`worker_agent/protocol/archive.py`). Programs are
 stored by their SHA-256 and handed only to nodes that run a replica of a job with that program.
 """
 
@@ -9,13 +10,9 @@ import binascii
 import hashlib
 import io
 import re
-import stat
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import PurePosixPath
 
 from django.conf import settings
 from django.utils import timezone
@@ -26,12 +23,11 @@ from orchestrator.models import Code, Node, Replica, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.jobs import visible_jobs
 from orchestrator.services.errors import FieldError
+from worker_agent.protocol.archive import ArchiveRefused, chunks, opened
 from worker_agent.protocol.job_spec import CodeRef
 
 ENTRY_NAME = "recipe.py"
 KEPT_FOR = timedelta(days=1)
-MAX_MEMBERS = 1000
-MAX_UNPACKED_FACTOR = 10
 SHA256 = re.compile(r"[0-9a-f]{64}")
 FILENAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,119}")
 
@@ -154,19 +150,13 @@ def _single_file(content: bytes, filename: str, *, recipe: str = "") -> Program 
 
 def _archive(content: bytes, filename: str) -> Program | Rejected:
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            problem = _unsafe(archive)
-            if problem:
-                return _rejected("code", f"{filename}: {problem}")
-            entry = _entry(archive.namelist())
-            if entry is None:
-                return _rejected(
-                    "code",
-                    f"{filename}: put {ENTRY_NAME} (or a single .py file) at the top of the archive, not in a folder",
-                )
-            source = archive.read(entry)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, OSError) as error:
-        return _rejected("code", f"{filename}: the archive cannot be read: {error}")
+        source, entry = _read_through(content)
+    except ArchiveRefused as error:
+        return _rejected("code", f"{filename}: {error}")
+    if entry is None:
+        return _rejected(
+            "code", f"{filename}: put {ENTRY_NAME} (or a single .py file) at the top of the archive, not in a folder"
+        )
     return _inspected(content, source, filename=filename, entry=entry, archive=True)
 
 
@@ -186,43 +176,16 @@ def _inspected(
     return Program(ref=ref, filename=filename, content=content, info=info)
 
 
-def _unsafe(archive: zipfile.ZipFile) -> str:
-    """The first reason not to unpack this archive anywhere, or ""."""
-    members = archive.infolist()
-    if len(members) > MAX_MEMBERS:
-        return f"it holds {len(members)} files; at most {MAX_MEMBERS} fit"
-    budget = settings.MAX_CODE_BYTES * MAX_UNPACKED_FACTOR
-    if sum(member.file_size for member in members) > budget:
-        return f"unpacked it is larger than {budget // 1_000_000} MB"
-    seen: set[str] = set()
-    for member in members:
-        name = member.filename
-        path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or not name.isprintable():
-            return f"{name!r} would be written outside the program's folder"
-        if name.rstrip("/").casefold() in seen:
-            return f"{name!r} is in it twice"
-        seen.add(name.rstrip("/").casefold())
-        mode = member.external_attr >> 16
-        if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-            return f"{name!r} is a link or a device; only plain files are taken"
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            return f"{name!r} is packed in a way that is not taken: use plain zip (deflate)"
-        if member.flag_bits & 0x1:
-            return f"{name!r} is encrypted"
-        budget -= _unpacked_size(archive, member, budget)
-        if budget < 0:
-            return f"{name!r} unpacks to more than it declares: this looks like a zip bomb"
-    return ""
-
-
-def _unpacked_size(archive: zipfile.ZipFile, member: zipfile.ZipInfo, budget: int) -> int:
-    """How many bytes the member really has, counted up to just above `budget`."""
-    size = 0
-    with archive.open(member) as stream:
-        while size <= budget and (chunk := stream.read(65_536)):
-            size += len(chunk)
-    return size
+def _read_through(content: bytes) -> tuple[bytes, str | None]:
+    """The source and the name of an archive's entry, after every byte in it was looked at as a node will."""
+    source = bytearray()
+    with opened(io.BytesIO(content)) as archive:
+        entry = _entry(archive.namelist())
+        for member in archive.infolist():
+            for chunk in chunks(archive, member):
+                if member.filename == entry:
+                    source += chunk
+    return bytes(source), entry
 
 
 def _entry(names: list[str]) -> str | None:

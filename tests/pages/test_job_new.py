@@ -205,7 +205,7 @@ def test_an_archive_is_taken(person: Client):
         (None, "Choose a .py or .zip file"),
         (upload(b"x = (", "broken.py"), "broken.py, line 1: syntax error"),
         (upload(b"x = 1\n", "empty.py"), "build_model(params)"),
-        (upload(b"PK", "bad.zip"), "the archive cannot be read"),
+        (upload(b"PK", "bad.zip"), "The archive cannot be unpacked"),
         (upload(RECIPE, "tiny.exe"), "only .py and .zip"),
         (upload(b"\xff\xfe", "raw.py"), "not UTF-8"),
     ],

@@ -100,18 +100,20 @@ def link(name, mode):
 @pytest.mark.parametrize(
     ("members", "words"),
     [
-        ([("../evil.py", b"")], "outside the program's folder"),
-        ([("/etc/evil.py", b"")], "outside the program's folder"),
-        ([("a/../../evil.py", b"")], "outside the program's folder"),
-        ([("C:\\evil.py", b"")], "outside the program's folder"),
-        ([("a\\..\\evil.py", b"")], "outside the program's folder"),
-        ([(link("passwd", stat.S_IFLNK | 0o777), b"/etc/passwd")], "link or a device"),
-        ([(link("disk", stat.S_IFBLK | 0o600), b"")], "link or a device"),
-        ([("A.txt", b"1"), ("a.txt", b"2")], "in it twice"),
+        ([("../evil.py", b"")], "not the name of a file inside"),
+        ([("/etc/evil.py", b"")], "not the name of a file inside"),
+        ([("a/../../evil.py", b"")], "not the name of a file inside"),
+        ([("C:evil.py", b"")], "not the name of a file inside"),
+        ([("a\\..\\evil.py", b"")], "not the name of a file inside"),
+        ([(link("passwd", stat.S_IFLNK | 0o777), b"/etc/passwd")], "link or a special file"),
+        ([(link("disk", stat.S_IFBLK | 0o600), b"")], "link or a special file"),
+        ([("A.txt", b"1"), ("a.txt", b"2")], "in the archive twice"),
+        ([("a", b"1"), ("a/b", b"2")], "both a file and a folder"),
+        ([("ä" * 101, b"")], "longer than 200 bytes"),
         ([("pkg/recipe.py", RECIPE)], "at the top of the archive"),
         ([("a.py", RECIPE), ("b.py", RECIPE)], "at the top of the archive"),
         ([(f"f{number}.txt", b"") for number in range(1001)], "at most 1000"),
-        ([("zeros.bin", bytes(60_000_000)), ("recipe.py", RECIPE)], "unpacked it is larger than 50 MB"),
+        ([("zeros.bin", bytes(60_000_000)), ("recipe.py", RECIPE)], "looks like a zip bomb"),
         ([("recipe.py", b"def f(:")], "recipe.py, line 1: syntax error"),
     ],
 )
@@ -127,20 +129,17 @@ def test_archives_that_nodes_would_not_unpack_are_refused_here(compression, memb
     assert "plain zip" in refusal(upload(bytes(content)), member)
 
 
-def test_an_archive_that_lies_about_its_sizes(member, settings):
-    settings.MAX_CODE_BYTES = 100_000
+def test_an_archive_that_lies_about_its_sizes(member):
     content = bytearray(zip_of(("recipe.py", RECIPE), ("zeros.bin", bytes(5_000_000))))
     real = (5_000_000).to_bytes(4, "little")
     while real in content:
         at = content.index(real)
         content[at : at + 4] = (10).to_bytes(4, "little")
-    assert "zip bomb" in refusal(upload(bytes(content)), member) or "cannot be read" in refusal(
-        upload(bytes(content)), member
-    )
+    assert "cannot be unpacked: Bad CRC-32 for file 'zeros.bin'" in refusal(upload(bytes(content)), member)
 
 
 def test_broken_and_encrypted_archives(member):
-    assert "cannot be read" in refusal(upload(b"PK\x03\x04 not a zip"), member)
+    assert "cannot be unpacked" in refusal(upload(b"PK\x03\x04 not a zip"), member)
     content = bytearray(zip_of(("recipe.py", RECIPE)))
     content[6] |= 1
     central = content.index(b"PK\x01\x02")

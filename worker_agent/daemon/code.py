@@ -1,6 +1,6 @@
 """The user's program on the node: fetched once by content, unpacked afresh for every replica, trusted in nothing.
 
-An archive may hold anything, so names, kinds, count, size and compression ratio are checked before a byte is written.
+What an archive may hold is said in `protocol/archive.py`; it is checked here again, before and while it is unpacked.
 Called by the supervisor; every refusal is a sentence for the job's owner.
 """
 
@@ -8,27 +8,18 @@ import contextlib
 import os
 import random
 import shutil
-import stat
 import threading
 import time
-import zipfile
-import zlib
 from collections.abc import Callable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from worker_agent.daemon.control_plane import ControlPlane, Rejected, Unreachable
+from worker_agent.protocol.archive import ArchiveRefused, chunks, opened, safe_parts
 from worker_agent.protocol.job_spec import CodeRef
 
-FILES_MAX = 5_000
-FILE_BYTES_MAX = 256 * 1024 * 1024
-TOTAL_BYTES_MAX = 512 * 1024 * 1024
-RATIO_MAX = 200
-RATIO_FREE_BYTES = 1024 * 1024
-NAME_CHARS_MAX = 200
 KEPT_S = 30 * 86_400.0
 
 _FETCH_S = 60.0
-_CHUNK_BYTES = 256 * 1024
 
 
 class CodeRefused(Exception):
@@ -48,7 +39,7 @@ class CodeStore:
         """Put the program into `folder`, emptied before. `wait(s)` pauses, and is true when nobody waits any more."""
         if len(code.sha256) != 64 or not set(code.sha256) <= set("0123456789abcdef"):
             raise CodeRefused("The job names its code by something that is not a SHA-256 digest.")
-        entry = _safe_parts(code.entry)
+        entry = _entry_of(code)
         blob = self._root / code.sha256
         with self._locks.setdefault(code.sha256, threading.Lock()):
             if blob.exists():
@@ -93,62 +84,22 @@ class CodeStore:
 def unpack(archive: Path, folder: Path) -> None:
     """Extract a zip archive into an empty folder; raises `CodeRefused` for anything but plain files in it."""
     try:
-        with zipfile.ZipFile(archive) as content:
-            members = content.infolist()
-            _check_sizes(members)
-            for member in members:
-                _extract(content, member, folder)
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError) as error:
-        raise CodeRefused(f"The archive could not be unpacked: {error}.") from error
+        with opened(archive) as content:
+            for member in content.infolist():
+                target = folder.joinpath(*safe_parts(member.filename))
+                if member.is_dir():
+                    target.mkdir(parents=True, exist_ok=True)
+                    continue
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("xb") as out:
+                    for chunk in chunks(content, member):
+                        out.write(chunk)
+    except ArchiveRefused as error:
+        raise CodeRefused(str(error)) from error
 
 
-def _check_sizes(members: list[zipfile.ZipInfo]) -> None:
-    """What the archive says of itself; `_extract` does not rely on it."""
-    if len(members) > FILES_MAX:
-        raise CodeRefused(f"The archive has {len(members)} files; at most {FILES_MAX} are taken.")
-    total_bytes = sum(member.file_size for member in members)
-    if total_bytes > TOTAL_BYTES_MAX:
-        raise CodeRefused(
-            f"The archive unpacks to {total_bytes // 2**20} MB; at most {TOTAL_BYTES_MAX // 2**20} MB are taken."
-        )
-    for member in members:
-        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise CodeRefused(f"{_shown(member)} is packed in a way that is not taken: use plain zip (deflate).")
-        if member.file_size > max(RATIO_FREE_BYTES, RATIO_MAX * member.compress_size):
-            raise CodeRefused(
-                f"{_shown(member)} is packed to less than 1/{RATIO_MAX} of its size: this looks like a zip bomb."
-            )
-
-
-def _extract(content: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
-    parts = _safe_parts(member.filename)
-    kind = stat.S_IFMT(member.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise CodeRefused(f"{_shown(member)} is a link or a special file; only plain files are taken.")
-    target = folder.joinpath(*parts)
-    if member.is_dir():
-        target.mkdir(parents=True, exist_ok=True)
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    written_bytes = 0
-    with content.open(member) as source, target.open("xb") as out:
-        while chunk := source.read(_CHUNK_BYTES):
-            written_bytes += len(chunk)
-            if written_bytes > min(member.file_size, FILE_BYTES_MAX):
-                raise CodeRefused(f"{_shown(member)} is larger than the archive says, or than is taken.")
-            out.write(chunk)
-
-
-def _safe_parts(name: str) -> tuple[str, ...]:
-    """The parts of a relative path that stays inside its folder."""
-    path = PurePosixPath(name)
-    windows = "\\" in name or (len(name) > 1 and name[1] == ":")
-    if not path.parts or path.is_absolute() or ".." in path.parts or windows or "\0" in name:
-        raise CodeRefused(f"{name[:NAME_CHARS_MAX]!r} is not the name of a file inside the program's folder.")
-    if len(name) > NAME_CHARS_MAX:
-        raise CodeRefused(f"The file name {name[:40]!r}… is longer than {NAME_CHARS_MAX} characters.")
-    return path.parts
-
-
-def _shown(member: zipfile.ZipInfo) -> str:
-    return repr(member.filename[:NAME_CHARS_MAX])
+def _entry_of(code: CodeRef) -> tuple[str, ...]:
+    try:
+        return safe_parts(code.entry)
+    except ArchiveRefused as error:
+        raise CodeRefused(str(error)) from error

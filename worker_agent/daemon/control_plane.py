@@ -14,10 +14,9 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
+from worker_agent.protocol.archive import PROGRAM_BYTES_MAX
 from worker_agent.protocol.envelope import sign_request
 from worker_agent.protocol.reports import Inventory
-
-CODE_BYTES_MAX = 256 * 1024 * 1024
 
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 _PREFIX = "/agent/v1"
@@ -92,8 +91,8 @@ class ControlPlane:
                 with partial.open("wb") as file:
                     for chunk in answer.iter_bytes():
                         size_bytes += len(chunk)
-                        if size_bytes > CODE_BYTES_MAX:
-                            raise Rejected(413, f"The code is larger than {CODE_BYTES_MAX // 2**20} MB.")
+                        if size_bytes > PROGRAM_BYTES_MAX:
+                            raise Rejected(413, f"The code is larger than {PROGRAM_BYTES_MAX // 1_000_000} MB.")
                         digest.update(chunk)
                         file.write(chunk)
             if digest.hexdigest() != sha256:
