@@ -132,6 +132,7 @@ class Replica(Schema):
     phase: str
     pid: int | None
     tf_config: dict[str, Any] | None = Field(description="Null where the strategy sets none.")
+    facts: dict[str, Any] = Field(description="What it told of its strategy: devices, mesh, stages, loads.")
     exit_code: int | None
     signal: int | None
     cause: str

@@ -46,6 +46,13 @@ MAX_SEED = 2**31 - 1
 MAX_PRIORITY = 100
 MAX_TIME_LIMIT_S = 30 * 86_400
 LR_SCALINGS = ("none", "linear")
+# Strategies that agents can run.
+OFFERED = (
+    Strategy.ONE_DEVICE,
+    Strategy.MIRRORED,
+    Strategy.MULTI_WORKER_MIRRORED,
+    Strategy.PARAMETER_SERVER,
+)
 
 
 @dataclass
@@ -63,7 +70,7 @@ def read_fields(request: Mapping[object, object], recipe: RecipeInfo | None) -> 
         if key not in KNOWN_FIELDS:
             shown = str(key)[:40]
             found.errors.append((shown, f"there is no field {shown!r}; the fields are {', '.join(KNOWN_FIELDS)}"))
-    names = [strategy.value for strategy in Strategy]
+    names = [strategy.value for strategy in OFFERED]
     strategy = _require(found, request, "strategy", lambda raw: choice(raw, names), f"choose one of {', '.join(names)}")
     if strategy is not None:
         found.values["strategy"] = Strategy(str(strategy))

@@ -90,8 +90,8 @@ class Replica(models.Model):
     """One TensorFlow process (role + index) of an attempt, and what it holds on its node while `held`.
 
     `port` is unique per address while held, also across nodes that share an address. `phase` is the latest milestone
-    of the process. `stop_sent_at` marks that the control plane asked it to end. `absent_since` is when its node's agent
-    was first seen not to list it.
+    of the process; `facts` what it told of its strategy (`records.Facts`). `stop_sent_at` marks that the control plane
+    asked it to end. `absent_since` is when its node's agent was first seen not to list it.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="replicas")
@@ -110,6 +110,7 @@ class Replica(models.Model):
         max_length=10, choices=[(s.value, s.value) for s in ReplicaStatus], default=ReplicaStatus.ASSIGNED.value
     )
     phase = models.CharField(max_length=24, blank=True)
+    facts = models.JSONField(default=dict, blank=True)
     pid = models.PositiveIntegerField(null=True, blank=True)
     exit_code = models.IntegerField(null=True, blank=True)
     signal = models.PositiveIntegerField(null=True, blank=True)

@@ -6,6 +6,7 @@ from django.db import transaction
 
 from orchestrator import enqueue
 from orchestrator.domain.lifecycle import TERMINAL_JOB
+from orchestrator.domain.validation import KNOWN_FIELDS
 from orchestrator.models import Cluster, Code, Job, User
 from orchestrator.queries.jobs import get
 from orchestrator.services import code, gang, submission, transitions
@@ -65,7 +66,7 @@ def retry_job(*, job_id: int, by: User) -> Job:
 
 def request_of(job: Job) -> dict[str, object]:
     """The request that would create this job again, for a form to start from and for REST."""
-    request: dict[str, object] = {name: value for name, value in job.spec.items() if name not in ("code", "version")}
+    request: dict[str, object] = {name: value for name, value in job.spec.items() if name in KNOWN_FIELDS and name != "code"}
     if job.recipe:
         request["recipe"] = job.recipe
     elif job.code.archive:

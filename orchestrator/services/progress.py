@@ -1,15 +1,23 @@
-"""How far jobs are: progress and epoch values of a batch become one update of the jobs' rows. `records` calls this."""
+"""How far jobs are, and what their replicas told of themselves: a batch becomes one update of each row. `records` calls
+this."""
 
-from collections.abc import Sequence
+import json
+import logging
+from collections.abc import Mapping, Sequence
 
 from orchestrator import live
 from orchestrator.models import Job, Replica
 from orchestrator.queries import jobs as job_queries
 from orchestrator.services.bulk import update_rows
-from worker_agent.protocol.records import Progress, Summary
+from orchestrator.services.transitions import announce_replicas
+from worker_agent.protocol.records import FactValue, Progress, Summary
 
 COUNT_MAX = 2**31 - 1
 STEP_MAX = 2**63 - 1
+logger = logging.getLogger(__name__)
+
+FACTS_PER_REPLICA = 100
+FACTS_BYTES = 65_536
 METRICS_PER_JOB = 100
 METRIC_NAME_CHARS = 200
 COLUMNS = ("step", "total_steps", "epoch", "epochs", "metrics")
@@ -43,6 +51,22 @@ def advance(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]]) -> Non
         live.announce(live.JOBS, [event])
 
 
+def learn(said: Sequence[tuple[Replica, Mapping[str, FactValue]]]) -> None:
+    """Merge facts into what is known of each replica and tell its job's page. What is too large or too many is left
+    out: pages show facts whole."""
+    for replica, news in said:
+        known = dict(Replica.objects.values_list("facts", flat=True).get(pk=replica.pk))
+        for name, value in news.items():
+            if len(known) < FACTS_PER_REPLICA or name in known:
+                known[_plain(name)] = live.jsonable(value)
+        if len(json.dumps(known)) > FACTS_BYTES:
+            logger.warning("facts of replica %s are larger than %s bytes and were left out", replica.pk, FACTS_BYTES)
+            continue
+        Replica.objects.filter(pk=replica.pk).update(facts=json.loads(_plain(json.dumps(known))))
+    for job_id in {replica.job_id for replica, _ in said}:
+        announce_replicas(job_id)
+
+
 class _Gain:
     """What a batch adds to one job. Within an attempt nothing goes back."""
 
@@ -59,7 +83,7 @@ class _Gain:
             self.epochs = max(self.epochs, _within(record.epochs, COUNT_MAX))
             return
         for name, value in record.metrics.items():
-            known = name[:METRIC_NAME_CHARS].replace("\0", "")
+            known = _plain(name[:METRIC_NAME_CHARS])
             if known in self.metrics or len(self.metrics) < METRICS_PER_JOB:
                 self.metrics[known] = live.jsonable(value)
 
@@ -71,6 +95,11 @@ class _Gain:
         job = self.job
         job.step, job.total_steps, job.epoch, job.epochs = self.step, self.total_steps, self.epoch, self.epochs
         job.metrics, job.revision = self.metrics, revision
+
+
+def _plain(text: str) -> str:
+    """Without NUL, which PostgreSQL's texts and JSON refuse."""
+    return text.replace("\0", "").replace("\\u0000", "")
 
 
 def _within(number: int, most: int) -> int:

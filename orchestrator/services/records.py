@@ -22,6 +22,8 @@ from orchestrator.services.outputs import Output
 from worker_agent.protocol.codec import decode_record
 from worker_agent.protocol.records import (
     Exit,
+    Facts,
+    FactValue,
     Failure,
     Gap,
     Log,
@@ -59,6 +61,7 @@ class Intake:
     runs: dict[str, series.Run] = field(default_factory=dict)
     output: list[Log | Gap] = field(default_factory=list)
     advances: list[Progress | Summary] = field(default_factory=list)
+    facts: dict[str, FactValue] = field(default_factory=dict)
     moments: list[Started | Phase | Exit] = field(default_factory=list)
     stored: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -93,6 +96,7 @@ def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
     logs = outputs.store({intake.replica: intake.output for intake in news if intake.output})
     for intake in news:
         _announce(intake, logs.get(intake.replica.pk, []))
+    progress.learn([(intake.replica, intake.facts) for intake in news if intake.facts])
     progress.advance([(intake.replica, intake.advances) for intake in news if intake.advances])
     for intake in news:
         for moment in intake.moments:
@@ -149,6 +153,8 @@ def _sort_in(intake: Intake, record: Record) -> None:
             intake.output.append(record)
         case Progress() | Summary():
             intake.advances.append(record)
+        case Facts():
+            intake.facts |= record.facts
         case Started() | Phase() | Exit():
             intake.moments.append(record)
         case Failure():

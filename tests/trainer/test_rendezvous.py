@@ -9,6 +9,7 @@ from time import monotonic
 import pytest
 
 from tests.trainer.gang import free_ports
+from worker_agent.protocol.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.states import Cause, Strategy
 from worker_agent.trainer import rendezvous
 from worker_agent.trainer.outcome import Stopped, TrainingFailed
@@ -33,7 +34,9 @@ def runs() -> list[Run]:
     base = Run(
         entry=Path("r.py"),
         code=Path(),
-        strategy=Strategy.MULTI_WORKER_MIRRORED,
+        spec=JobSpec(
+            name="-", cluster="-", code=CodeRef(sha256="", entry="r.py"), strategy=Strategy.MULTI_WORKER_MIRRORED
+        ),
         gang=gang,
         rendezvous_key="1/1",
         rendezvous_timeout_s=5.0,

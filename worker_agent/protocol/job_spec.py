@@ -2,29 +2,61 @@
 
 import msgspec
 
-from worker_agent.protocol.states import Strategy
+from worker_agent.protocol.states import Keras, Kind, Strategy
 
 ParamValue = bool | int | float | str
+
+
+class GitRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where code of a git address came from: the address, the branch or tag asked for, and the commit it meant then."""
+
+    url: str
+    ref: str
+    commit: str
 
 
 class CodeRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The user's program by content: `sha256` of the stored bytes (one `.py`, or a `.zip`).
 
-    `entry` is the recipe file inside the archive, or the file's own name. `recipe` names the catalogue entry it came
-    from, empty for uploaded or edited code.
+    `entry` is the file to run inside the archive, or the file's own name. `recipe` names the catalogue entry it came
+    from, empty for uploaded or edited code. `git` is set for code fetched from a git address.
     """
 
     sha256: str
     entry: str
     archive: bool = False
     recipe: str = ""
+    git: GitRef | None = None
 
 
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A job as its owner described it. Sizes are counts; `learning_rate` None leaves the recipe's own.
 
-    `global_batch_size` examples make one optimizer step over all replicas. `lr_scaling` is "none" or "linear"
-    (Goyal et al. 2017): the rate is multiplied by the number of replicas in sync and reached over `warmup_epochs`.
+    Shape. `workers` processes compute, with `devices_per_worker` devices each; `ps` serve variables; `chief` gives
+    MultiWorkerMirrored a chief of its own, which computes like a worker and is counted among `workers`.
+
+    Arithmetic. `global_batch_size` examples make one optimizer step over all replicas; with `accumulation` k, one
+    step sums the gradients of k equal parts of it, computed one after the other. `lr_scaling` is "none", "linear"
+    (Goyal et al. 2017: times the replicas in sync) or "sqrt" (times their square root), reached over `warmup_epochs`.
+    `precision` is a Keras dtype policy: "float32", "mixed_float16", "mixed_bfloat16". `jit` asks for XLA.
+    `steps_per_execution` 0 leaves the number of steps per call to the loop.
+
+    Strategy. `communication` (MultiWorkerMirrored): "auto", "ring", "nccl". `cross_device` (Mirrored): "auto", "nccl",
+    "hierarchical_copy", "reduction_to_one_device". `min_shard_bytes` (ParameterServer): variables larger than this are
+    partitioned over the parameter servers; 0 partitions none. `model_parallel` (tensor parallel): over how many of
+    the gang's devices each layer is split; the remaining factor is data parallel. `micro_batches` (pipeline): in how
+    many parts a batch walks through the stages. `tpu` names the TPU or gives its address.
+
+    Data. `sharding` is "auto", "data", "file" or "off". `validation` is "gang" or "evaluator" (a replica of its own,
+    which reads the checkpoints).
+
+    Checkpoints. One every `checkpoint_steps` optimizer steps, 0 at the end of every epoch; `checkpoints_kept` 0 writes
+    none. `resume_from` is the number of a stored checkpoint to begin with, 0 to begin anew.
+
+    Scripts. `kind` "script" runs `code.entry` with `arguments` in `working_dir` (inside the code's folder), with
+    `tf_config` (JSON text; "" lets Trainyard write it). `keras` None takes what suits the strategy. `requirements` are
+    lines for pip, installed into an environment of the job.
+
     `time_limit_s` 0 means no limit.
     """
 
@@ -32,17 +64,39 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     cluster: str
     code: CodeRef
     strategy: Strategy
+    kind: Kind = Kind.RECIPE
     params: dict[str, ParamValue] = {}
     workers: int = 1
     ps: int = 0
     devices_per_worker: int = 1
+    chief: bool = False
     global_batch_size: int = 64
     epochs: int = 5
+    accumulation: int = 1
     learning_rate: float | None = None
     lr_scaling: str = "none"
     warmup_epochs: float = 0.0
+    precision: str = "float32"
+    jit: bool = False
+    steps_per_execution: int = 0
     seed: int = 0
+    communication: str = "auto"
+    cross_device: str = "auto"
+    min_shard_bytes: int = 0
+    model_parallel: int = 1
+    micro_batches: int = 4
+    tpu: str = ""
+    sharding: str = "auto"
+    validation: str = "gang"
+    checkpoint_steps: int = 0
+    checkpoints_kept: int = 3
+    resume_from: int = 0
+    arguments: list[str] = []
+    working_dir: str = ""
+    tf_config: str = ""
+    keras: Keras | None = None
+    requirements: str = ""
     env: dict[str, str] = {}
     priority: int = 0
     time_limit_s: int = 0
-    version: int = 1
+    version: int = 2

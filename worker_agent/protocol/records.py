@@ -5,10 +5,14 @@ Two writers, so two streams per replica: `trainer` (the training process) and `s
 """
 
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 
 from worker_agent.protocol.states import Cause
+
+# What a fact may be: plain JSON, so that pages and REST show it as it is.
+FactValue = Any
 
 
 class Stream(StrEnum):
@@ -43,6 +47,14 @@ class Phase(msgspec.Struct, frozen=True, kw_only=True, tag="phase"):
     at: float
     name: str
     detail: str = ""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True, tag="facts"):
+    """What is particular to this replica's strategy, told once it is known and again when it changes: devices, mesh and
+    layouts, stages, load of a parameter server, memory. Later facts of the same name replace earlier ones."""
+
+    at: float
+    facts: dict[str, FactValue]
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, tag="summary"):
@@ -100,4 +112,4 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit"):
     final: dict[str, int]
 
 
-Record = Points | Progress | Phase | Summary | Failure | Started | Log | Gap | Exit
+Record = Points | Progress | Phase | Facts | Summary | Failure | Started | Log | Gap | Exit

@@ -14,6 +14,24 @@ class Strategy(StrEnum):
     MIRRORED = "mirrored"
     MULTI_WORKER_MIRRORED = "multi_worker_mirrored"
     PARAMETER_SERVER = "parameter_server"
+    CENTRAL_STORAGE = "central_storage"
+    TPU = "tpu"
+    TENSOR_PARALLEL = "tensor_parallel"
+    PIPELINE = "pipeline"
+
+
+class Kind(StrEnum):
+    """What a job's program is: a recipe that Trainyard's loop trains, or any Python program, run as it stands."""
+
+    RECIPE = "recipe"
+    SCRIPT = "script"
+
+
+class Keras(StrEnum):
+    """Which Keras a process imports as `keras` and `tf.keras`. One process holds one of the two."""
+
+    KERAS3 = "keras3"
+    TF_KERAS = "tf_keras"
 
 
 class Role(StrEnum):

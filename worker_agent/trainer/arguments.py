@@ -4,7 +4,8 @@ import argparse
 import os
 from pathlib import Path
 
-from worker_agent.protocol.states import DeviceKind, Strategy
+from worker_agent.protocol.job_spec import CodeRef, JobSpec
+from worker_agent.protocol.states import DeviceKind, Role, Strategy
 from worker_agent.trainer import program
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.params import effective_params, from_text
@@ -51,20 +52,29 @@ def run_of(given: argparse.Namespace) -> Run:
     gang = members(tf_config)
     if strategy in (Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER) and not gang:
         raise TrainingFailed(f"{strategy} needs a TF_CONFIG in the environment of each process.")
-    return Run(
-        entry=recipe,
-        code=recipe.parent,
+    spec = JobSpec(
+        name=recipe.stem,
+        cluster="",
+        code=CodeRef(sha256="", entry=recipe.name),
         strategy=strategy,
-        role=role,
-        index=index,
-        gang=gang,
         params=params,
+        workers=max(1, sum(member.role == Role.WORKER for member in gang)),
+        ps=sum(member.role == Role.PS for member in gang),
+        devices_per_worker=given.devices,
         global_batch_size=given.batch,
         epochs=given.epochs,
         learning_rate=given.learning_rate,
         lr_scaling=given.lr_scaling,
         warmup_epochs=given.warmup_epochs,
         seed=given.seed,
+    )
+    return Run(
+        entry=recipe,
+        code=recipe.parent,
+        spec=spec,
+        role=role,
+        index=index,
+        gang=gang,
         devices=given.devices,
         device_kind=DeviceKind.GPU if given.gpu else DeviceKind.CPU,
         artifacts=given.out,

@@ -23,13 +23,13 @@ def write(run: Run, program: Program, model: Any, *, metrics: Mapping[str, float
     partial.replace(run.artifacts / MODEL_NAME)
     described = {
         "keras": type(model).__module__.partition(".")[0],
-        "strategy": run.strategy,
+        "strategy": run.spec.strategy,
         "workers": run.workers,
         "recipe": run.entry.name,
         "params": dict(program.params),
-        "seed": run.seed,
-        "global_batch_size": run.global_batch_size,
-        "epochs": run.epochs,
+        "seed": run.spec.seed,
+        "global_batch_size": run.spec.global_batch_size,
+        "epochs": run.spec.epochs,
         "steps": steps,
         "metrics": {name: _json_number(value) for name, value in metrics.items()},
     }

@@ -48,17 +48,17 @@ def leave(code: int) -> None:
 def _train(run: Run, emitter: Emitter, stop: StopSignal) -> None:
     program.check(run.entry)
     meeting = None
-    if run.strategy is Strategy.MULTI_WORKER_MIRRORED and run.chief:
+    if run.spec.strategy is Strategy.MULTI_WORKER_MIRRORED and run.chief:
         meeting = rendezvous.Meeting(run)
     elif run.gang:
         rendezvous.check_port(run.me)
     emitter.phase("importing")
-    if run.strategy in LEGACY_KERAS:
+    if run.spec.strategy in LEGACY_KERAS:
         keras_alias.install()
     from worker_agent.trainer import runtime
 
     devices = runtime.configure(run)
-    room_of(run.strategy)(Task(run=run, devices=devices, emitter=emitter, stop=stop, meeting=meeting))
+    room_of(run.spec.strategy)(Task(run=run, devices=devices, emitter=emitter, stop=stop, meeting=meeting))
 
 
 def _left(wish: SystemExit, emitter: Emitter) -> int:

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from worker_agent.protocol.job_spec import ParamValue
+from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.plan import Plan
-from worker_agent.protocol.states import DeviceKind, Role, Strategy
+from worker_agent.protocol.states import DeviceKind, Role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,27 +27,20 @@ class Member:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """`rendezvous_key` is the same for all processes of one attempt and for nobody else.
+    """What was asked for (`spec`), and what was decided for this process.
 
-    `learning_rate` is the unscaled rate, None for the recipe's own; `scaled_rate` the one to train with, None where
-    the process has to work it out from `lr_scaling` ("none" or "linear").
-    `artifacts` None means that nothing is kept. `threads` 0 leaves the choice to TensorFlow.
+    `rendezvous_key` is the same for all processes of one attempt and for nobody else. `scaled_rate` is the learning
+    rate to train with, None where the process has to work it out from the spec. `artifacts` None means that nothing is
+    kept. `threads` 0 leaves the choice to TensorFlow.
     """
 
     entry: Path
     code: Path
-    strategy: Strategy
+    spec: JobSpec
     role: Role = Role.WORKER
     index: int = 0
     gang: tuple[Member, ...] = ()
-    params: Mapping[str, ParamValue] = field(default_factory=dict)
-    global_batch_size: int = 64
-    epochs: int = 5
-    learning_rate: float | None = None
     scaled_rate: float | None = None
-    lr_scaling: str = "none"
-    warmup_epochs: float = 0.0
-    seed: int = 0
     devices: int = 1
     device_kind: DeviceKind = DeviceKind.CPU
     threads: int = 0
@@ -88,18 +81,11 @@ def from_plan(plan: Plan, *, cores: int) -> Run:
     return Run(
         entry=Path(plan.entry),
         code=Path(plan.code),
-        strategy=spec.strategy,
+        spec=spec,
         role=launch.role,
         index=launch.index,
         gang=gang,
-        params=spec.params,
-        global_batch_size=spec.global_batch_size,
-        epochs=spec.epochs,
-        learning_rate=spec.learning_rate,
         scaled_rate=launch.learning_rate,
-        lr_scaling=spec.lr_scaling,
-        warmup_epochs=spec.warmup_epochs,
-        seed=spec.seed,
         devices=len(launch.devices) or 1,
         device_kind=launch.device_kind if launch.devices else DeviceKind.CPU,
         threads=threads_for(gang, host=launch.host, cores=cores),

@@ -50,13 +50,16 @@ class Coordinator:
         self._task = task
         self._run = task.run
         task.emitter.phase("building")
-        runtime.seed_everything(self._run.seed)
-        self._recipe = program.load(self._run.entry, self._run.code, self._run.params)
+        runtime.seed_everything(self._run.spec.seed)
+        self._recipe = program.load(self._run.entry, self._run.code, self._run.spec.params)
         self._strategy = strategy
         rows = data.Rows(self._recipe, "train").whole
         self._validation = data.Rows(self._recipe, "validation")
         self._size = size_of(
-            rows=data.count_rows(rows), global_batch=self._run.global_batch_size, replicas=1, epochs=self._run.epochs
+            rows=data.count_rows(rows),
+            global_batch=self._run.spec.global_batch_size,
+            replicas=1,
+            epochs=self._run.spec.epochs,
         )
         with strategy.scope():
             self._model = _checked(self._recipe.model())
@@ -67,10 +70,10 @@ class Coordinator:
             )
             self._rate = Rate(
                 self._model.optimizer,
-                base=self._run.learning_rate,
+                base=self._run.spec.learning_rate,
                 target=self._run.scaled_rate,
                 factor=1,
-                warmup_steps=round(self._run.warmup_epochs * self._size.steps_per_epoch),
+                warmup_steps=round(self._run.spec.warmup_epochs * self._size.steps_per_epoch),
             )
         self._voice = Voice(task.emitter, self._size, leads=True, workers=1)
         self._pace = Pace()
@@ -141,7 +144,7 @@ class Coordinator:
         """Traced once, run on every worker: its own share of the rows, in an order of its own, without end."""
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
         rows = self._recipe.dataset("train", (1, 0))
-        order = rows.shuffle(data.shuffle_rows(rows.element_spec, self._size.rows), seed=self._run.seed)
+        order = rows.shuffle(data.shuffle_rows(rows.element_spec, self._size.rows), seed=self._run.spec.seed)
         mine = order.shard(self._run.workers, worker).repeat()
         return mine.batch(self._size.batch, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 

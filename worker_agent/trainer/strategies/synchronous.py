@@ -20,13 +20,16 @@ def train(task: Task, strategy: tf.distribute.Strategy) -> None:
     run = task.run
     replicas = strategy.num_replicas_in_sync
     task.emitter.phase("building")
-    runtime.seed_everything(run.seed)
-    recipe = program.load(run.entry, run.code, run.params)
+    runtime.seed_everything(run.spec.seed)
+    recipe = program.load(run.entry, run.code, run.spec.params)
     rows = data.Rows(recipe, "train")
     size = size_of(
-        rows=data.count_rows(rows.whole), global_batch=run.global_batch_size, replicas=replicas, epochs=run.epochs
+        rows=data.count_rows(rows.whole),
+        global_batch=run.spec.global_batch_size,
+        replicas=replicas,
+        epochs=run.spec.epochs,
     )
-    train_data = data.training_input(strategy, rows, size, seed=run.seed)
+    train_data = data.training_input(strategy, rows, size, seed=run.spec.seed)
     with strategy.scope():
         model = check_model(recipe.model())
     create_variables(model, train_data, strategy)
@@ -35,10 +38,10 @@ def train(task: Task, strategy: tf.distribute.Strategy) -> None:
     with strategy.scope():
         rate = Rate(
             model.optimizer,
-            base=run.learning_rate,
+            base=run.spec.learning_rate,
             target=run.scaled_rate,
-            factor=replicas if run.lr_scaling == "linear" else 1,
-            warmup_steps=round(run.warmup_epochs * size.steps_per_epoch),
+            factor=replicas if run.spec.lr_scaling == "linear" else 1,
+            warmup_steps=round(run.spec.warmup_epochs * size.steps_per_epoch),
         )
     voice = Voice(task.emitter, size, leads=run.chief, workers=run.workers)
     driver = Driver(
@@ -70,7 +73,7 @@ def _validation(task: Task, strategy: tf.distribute.Strategy, model: Any, recipe
         strategy,
         model,
         lambda: data.validation_input(
-            strategy, rows, workers=task.run.workers, worker=task.run.index, batch=task.run.global_batch_size
+            strategy, rows, workers=task.run.workers, worker=task.run.index, batch=task.run.spec.global_batch_size
         ),
         task.stop,
     )
