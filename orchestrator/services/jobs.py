@@ -66,7 +66,9 @@ def retry_job(*, job_id: int, by: User) -> Job:
 
 def request_of(job: Job) -> dict[str, object]:
     """The request that would create this job again, for a form to start from and for REST."""
-    request: dict[str, object] = {name: value for name, value in job.spec.items() if name in KNOWN_FIELDS and name != "code"}
+    request: dict[str, object] = {
+        name: value for name, value in job.spec.items() if name in KNOWN_FIELDS and name != "code"
+    }
     if job.recipe:
         request["recipe"] = job.recipe
     elif job.code.archive:
