@@ -4,9 +4,11 @@ from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
-from dashboard.api import agents, health
+from dashboard.api import agents, health, problems
 from dashboard.api.v1 import api
 from dashboard.views import job, job_new, jobs, machines, node, overview, sign_in, tokens
+
+handler404 = problems.no_route
 
 pages = [
     path("", overview.overview, name="overview"),

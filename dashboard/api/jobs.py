@@ -15,6 +15,7 @@ from dashboard.api.problems import PROBLEMS
 from dashboard.downloads import attachment
 from orchestrator.catalogue import entries
 from orchestrator.queries import jobs, telemetry
+from orchestrator.queries.errors import NotFound
 from orchestrator.services import artifacts as artifact_files
 from orchestrator.services import jobs as service
 from orchestrator.services import submission
@@ -24,6 +25,8 @@ from worker_agent.protocol.states import JobStatus, Strategy
 router = Router(tags=["jobs"])
 
 POINTS_LIMIT = 20_000
+# Of UTF-8: a smaller piece of a log might hold no whole character.
+LONGEST_CHARACTER_BYTES = 4
 # Taken as it comes: the service reads each field, so that REST and the browser's form get the same sentences.
 JOB_REQUEST = {
     "requestBody": {
@@ -118,8 +121,11 @@ def retry_job(request: HttpRequest, job_id: int) -> Status[dict[str, Any]]:
 def list_replicas(
     request: HttpRequest, job_id: int, attempt: int | None = Query(None, description="The latest if not given.")
 ) -> list[dict[str, Any]]:
-    """The processes of one attempt."""
-    return [_replica(replica) for replica in jobs.replicas(jobs.get(person(request), job_id), attempt)]
+    """The processes of one attempt; none while the job has not been placed."""
+    job = jobs.get(person(request), job_id)
+    if attempt is not None and attempt not in {each.number for each in jobs.attempts(job)}:
+        raise NotFound(f"This job has no attempt {attempt}.")
+    return [_replica(replica) for replica in jobs.replicas(job, attempt)]
 
 
 @router.get(
@@ -144,7 +150,12 @@ def get_log(
     job_id: int,
     replica: str = Query(..., description="Such as worker:0."),
     offset: int = Query(0, ge=0, description="In bytes: `next` of the piece before."),
-    limit: int = Query(100_000, ge=1, le=telemetry.LOG_LIMIT_BYTES, description="In bytes."),
+    limit: int = Query(
+        100_000,
+        ge=LONGEST_CHARACTER_BYTES,
+        le=telemetry.LOG_LIMIT_BYTES,
+        description="In bytes; whole characters only.",
+    ),
     attempt: int | None = Query(None, description="The latest if not given."),
 ) -> dict[str, Any]:
     """A piece of it; ask again from `next` for what follows."""

@@ -29,6 +29,12 @@ def create_cluster(request: HttpRequest, body: shapes.ClusterRequest) -> Status[
     return Status(201, _cluster(machines.cluster(by, made.name)))
 
 
+@router.get("/clusters/{slug:name}", response={200: shapes.Cluster, **PROBLEMS}, summary="One cluster")
+def get_cluster(request: HttpRequest, name: str) -> dict[str, Any]:
+    """By its name."""
+    return _cluster(machines.cluster(person(request), name))
+
+
 @router.post(
     "/clusters/{slug:name}/join-tokens",
     response={201: shapes.JoinToken, **PROBLEMS},

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.exceptions import RequestDataTooBig, TooManyFilesSent
 from django.db import DatabaseError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.views.defaults import page_not_found
 from ninja import NinjaAPI, Schema
 from ninja.errors import AuthenticationError, HttpError, Throttled, ValidationError
 from pydantic import Field
@@ -18,6 +19,10 @@ from orchestrator.services.transitions import StaleTransition
 
 # Where pydantic puts the part of the request in front of a field's name.
 REQUEST_PARTS = frozenset({"body", "query", "path", "form", "file", "header", "cookie", "response"})
+
+
+# Folders whose callers are programs.
+FOR_PROGRAMS = ("/api/v1/", "/agent/v1/")
 
 
 class FieldProblem(Schema):
@@ -74,6 +79,13 @@ def answer_to(error: Exception) -> HttpResponse | None:
     if isinstance(error, Invalid):
         return _invalid(error)
     return _refusal(error) if isinstance(error, tuple(REFUSALS)) else None
+
+
+def no_route(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """What stands at no address: the 404 page, in this shape for programs. Django's `handler404`."""
+    if request.path.startswith(FOR_PROGRAMS):
+        return problem(404, "There is nothing at this address. The addresses of REST are listed at /api/v1/docs.")
+    return page_not_found(request, exception)
 
 
 def _sign_in(request: HttpRequest, error: AuthenticationError) -> HttpResponse:

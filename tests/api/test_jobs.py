@@ -170,7 +170,8 @@ def test_replicas_series_logs_events_artifacts(member: User, calls_as: Caller, s
             }
         ]
     }
-    piece = program.get(f"/jobs/{job.pk}/logs", replica="worker:0", limit=3).json()
+    piece = program.get(f"/jobs/{job.pk}/logs", replica="worker:0", limit=4).json()
+    assert len(piece["text"].encode()) <= 4
     rest = program.get(f"/jobs/{job.pk}/logs", replica="worker:0", offset=piece["next"]).json()
     assert piece["text"] + rest["text"] == "één\n"
     assert rest["next"] == 6
@@ -203,6 +204,11 @@ def test_what_is_not_there_is_404(member: User, calls_as: Caller) -> None:
     assert program.get(f"/jobs/{job.pk}/logs", replica="worker:7").status_code == 404
     assert program.get(f"/jobs/{job.pk}/logs", replica="../../etc/passwd").status_code == 404
     assert program.get(f"/jobs/{job.pk}/logs").status_code == 422
+    assert program.get(f"/jobs/{job.pk}/logs", replica="worker:0", limit=3).status_code == 422
+    assert program.get(f"/jobs/{job.pk}/replicas").json() == []
+    for attempt in (0, 1, -1, 7):
+        answer = program.get(f"/jobs/{job.pk}/replicas", attempt=attempt)
+        assert (answer.status_code, answer.json()["detail"]) == (404, f"This job has no attempt {attempt}.")
 
 
 def test_stop_and_retry(member: User, calls_as: Caller) -> None:

@@ -26,6 +26,10 @@ def test_clusters_and_nodes_are_shown(viewer: User, calls_as: Caller) -> None:
     ]
     assert "key" not in found
     assert program.get(f"/nodes/{node.pk}").json() == found
+    assert program.get("/clusters/local").json() == shown
+    for path in ("/clusters/7", "/clusters/no where", "/nothing", "/jobs/one"):
+        answer = program.get(path)
+        assert (answer.status_code, set(answer.json())) == (404, {"detail", "errors"}), path
     assert program.get("/nodes", cluster="nowhere").status_code == 404
     assert program.get("/nodes/0123456789ab").status_code == 404
 

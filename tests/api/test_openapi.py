@@ -28,6 +28,7 @@ OPERATIONS = {
     ("get", "/jobs/{job_id}/artifacts/{artifact_id}"),
     ("get", "/recipes"),
     ("get", "/clusters"),
+    ("get", "/clusters/{name}"),
     ("post", "/clusters"),
     ("post", "/clusters/{name}/join-tokens"),
     ("get", "/nodes"),
