@@ -12,7 +12,7 @@ from dashboard.views.answers import page
 from dashboard.views.job_words import replica_state
 from orchestrator.queries import machines, telemetry
 from orchestrator.services import nodes as node_services
-from orchestrator.services.errors import Conflict, Invalid
+from orchestrator.services.errors import Conflict, Forbidden, Invalid
 
 CURVE_POINTS = 60
 EVENTS_SHOWN = 30
@@ -49,6 +49,8 @@ def node_action(request: HttpRequest, node_id: str, action: str) -> HttpResponse
     found = machines.node(request.user, node_id)
     if action not in DONE:
         raise Http404("There is no such action.")
+    if not request.user.may_administer:
+        raise Forbidden("Only administrators may change machines.")
     if action in TYPED and request.POST.get("confirm") != found.name:
         messages.error(request, f"Nothing was done: type {found.name} to confirm.")
         return redirect("node", node_id)

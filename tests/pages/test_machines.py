@@ -201,6 +201,7 @@ def test_only_administrators_change_machines(request, client_of, role: str, yard
     for action in ("cordon", "uncordon", "drain", "rename", "remove"):
         answer = person.post(f"/nodes/{node.pk}/{action}/", {"confirm": node.name, "name": "other"})
         assert answer.status_code == 403, action
+        assert person.post(f"/nodes/{node.pk}/{action}/").status_code == 403, (action, "with nothing typed")
     node.refresh_from_db()
     assert (node.state, node.name) == ("ready", "nh-01")
     assert (Cluster.objects.count(), JoinToken.objects.count()) == (1, 0)
