@@ -39,6 +39,7 @@ pages = [
 
 for_agents = [
     path("join", agents.join, name="agent_join"),
+    path("network", agents.network, name="agent_network"),
     path("code/<str:sha256>", agents.program, name="agent_program"),
     path("replicas/<int:replica_id>/artifacts/<str:name>", agents.artifact, name="agent_artifact"),
 ]

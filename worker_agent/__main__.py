@@ -16,10 +16,12 @@ from urllib.parse import urlsplit
 import structlog
 
 from worker_agent.daemon import control_plane
+from worker_agent.daemon.addresses import address_towards, located, own_addresses
 from worker_agent.daemon.agent import Agent
 from worker_agent.daemon.control_plane import Rejected, Unreachable
 from worker_agent.daemon.inventory import Devices, take_inventory
 from worker_agent.daemon.settings import AgentIdentity, DataFolderError, locked, read_identity, write_identity
+from worker_agent.protocol.joining import JoinRequest
 
 DEFAULT_DATA = Path("~/.trainyard-agent")
 USAGE_ERROR = 2
@@ -68,7 +70,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     join.add_argument("url", help="where Trainyard is, e.g. https://trainyard.example.org")
     join.add_argument("--token", required=True, help="the one-time token from the cluster's page")
     join.add_argument("--name", default="", help="the node's name (default: the host name)")
-    join.add_argument("--address", default="", help="where other nodes reach this one (default: found out)")
+    join.add_argument("--address", default="", help="where other nodes reach this one (default: as the cluster says)")
     join.add_argument("--slots", type=int, default=0, help="CPU slots where there is no GPU (default: one per core)")
     join.add_argument("--if-new", action="store_true", help="join only if this folder has not joined; then run")
     join.add_argument("--no-run", action="store_true", help="only join")
@@ -91,16 +93,17 @@ def _join(given: argparse.Namespace, data: Path) -> None:
         raise DataFolderError(f"{url!r} is not a web address such as https://trainyard.example.org")
     if given.slots < 0:
         raise DataFolderError("--slots cannot be negative")
-    address = given.address or _address_towards(url)
     try:
-        grant = control_plane.join(
-            url,
+        request = JoinRequest(
             token=given.token,
             name=given.name or socket.gethostname(),
-            address=address,
+            address=given.address,
             inventory=take_inventory(Devices(), cpu_slots=given.slots),
+            own_addresses=own_addresses(),
+            address_towards=address_towards(url),
         )
-    except Unreachable as error:
+        grant = control_plane.join(url, request)
+    except (Unreachable, OSError) as error:
         raise DataFolderError(f"{url} could not be reached: {error}") from error
     except Rejected as error:
         raise DataFolderError(f"joining was refused: {error}") from error
@@ -114,8 +117,11 @@ def _join(given: argparse.Namespace, data: Path) -> None:
             cluster=grant.cluster,
             redis_url=grant.redis_url,
             heartbeat_s=grant.heartbeat_s,
-            address=address,
+            address=grant.address or request.address or request.address_towards,
             cpu_slots=given.slots,
+            address_given=bool(given.address),
+            interface=grant.interface,
+            address_range=grant.address_range,
         ),
     )
     sys.stderr.write(f"This machine is node {grant.node_name!r} of cluster {grant.cluster!r} now.\n")
@@ -123,6 +129,9 @@ def _join(given: argparse.Namespace, data: Path) -> None:
 
 def _run(given: argparse.Namespace, data: Path, identity: AgentIdentity) -> None:
     """Run until SIGTERM or SIGINT; a second one does not wait any longer."""
+    present = located(identity)
+    if present != identity:
+        write_identity(data, present)
     leaving = threading.Event()
 
     def leave(*_: object) -> None:
@@ -132,23 +141,10 @@ def _run(given: argparse.Namespace, data: Path, identity: AgentIdentity) -> None
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, leave)
-    agent = Agent(data, identity, with_zygotes=given.zygote)
+    agent = Agent(data, present, with_zygotes=given.zygote)
     agent.start()
     leaving.wait()
     agent.close(end_replicas=given.end_replicas_on_exit)
-
-
-def _address_towards(url: str) -> str:
-    """This machine's own address on the way to the control plane (nothing is sent)."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        family, kind, protocol, _, place = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind, protocol) as probe:
-            probe.connect(place)
-            return str(probe.getsockname()[0])
-    except OSError as error:
-        raise DataFolderError(f"{url} could not be reached: {error}") from error
 
 
 def _configure_logs() -> None:

@@ -1,5 +1,6 @@
-"""HTTP for agents, under `/agent/v1/`: join once with a token; then, signed with the node's key, fetch programs and
-hand in files. No session is read here and none is made, so CSRF has nothing to protect.
+"""HTTP for agents, under `/agent/v1/`: join once with a token; then, signed with the node's key, ask for the
+cluster's network, fetch programs and hand in files. No session is read here and none is made, so CSRF has nothing to
+protect.
 """
 
 import json
@@ -19,21 +20,13 @@ from dashboard.api.problems import answer_to, problem
 from dashboard.api.signature import Refused, node_of_request
 from orchestrator.services import artifacts, code, nodes
 from orchestrator.services.errors import FieldError, Invalid
-from worker_agent.protocol.reports import Inventory
+from worker_agent.protocol.codec import plain
+from worker_agent.protocol.joining import JoinRequest
 
 METRICS_CHARS = 65_536
 PIECE_BYTES = 1 << 20
 
 View = Callable[..., HttpResponse]
-
-
-class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of `join`. `name` "" takes the machine's host name."""
-
-    token: str
-    address: str
-    inventory: Inventory
-    name: str = ""
 
 
 def agents_only(method: str) -> Callable[[View], View]:
@@ -69,16 +62,21 @@ def join(request: HttpRequest) -> HttpResponse:
         asked = msgspec.json.decode(request.body, type=JoinRequest)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Invalid([FieldError("", f"This is not a request to join: {error}")]) from error
-    grant = nodes.join(token=asked.token, name=asked.name, address=asked.address, inventory=asked.inventory)
-    granted = {
-        "node_id": grant.node_id,
-        "node_key": grant.node_key.hex(),
-        "node_name": grant.node_name,
-        "cluster": grant.cluster,
-        "redis_url": grant.redis_url,
-        "heartbeat_s": grant.heartbeat_s,
-    }
-    return JsonResponse(granted, status=201)
+    grant = nodes.join(
+        token=asked.token,
+        name=asked.name,
+        address=asked.address,
+        inventory=asked.inventory,
+        own_addresses=asked.own_addresses,
+        address_towards=asked.address_towards,
+    )
+    return JsonResponse(plain(grant), status=201)
+
+
+@agents_only("GET")
+def network(request: HttpRequest) -> HttpResponse:
+    """What the node's cluster asks of its address; the agent looks at every start."""
+    return JsonResponse(plain(nodes.network_of(_node(request))))
 
 
 @agents_only("GET")

@@ -8,7 +8,7 @@ import hmac
 import ipaddress
 import re
 import secrets
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
@@ -22,6 +22,7 @@ from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invali
 from orchestrator.services.transitions import announce_node
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.envelope import sign_request
+from worker_agent.protocol.joining import Grant, Network, NoAddress, OwnAddress, choose_address, is_in_range
 from worker_agent.protocol.reports import Inventory
 
 TOKEN_PREFIX = "ty_join_"
@@ -30,20 +31,10 @@ HEARTBEAT_S = 1.0
 CLOCK_SKEW_S = 300
 NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
+EVENT_CHARS = 1000
+USED_ALREADY = "This join token has been used already: every machine needs one of its own."
 MAX_DEVICES = 256
 DEVICE_KINDS = ("gpu", "cpu")
-
-
-@dataclass(frozen=True)
-class JoinGrant:
-    """What a new node is told, once."""
-
-    node_id: str
-    node_key: bytes
-    node_name: str
-    cluster: str
-    redis_url: str
-    heartbeat_s: float
 
 
 def create_join_token(*, cluster: Cluster, by: User, now: datetime | None = None) -> str:
@@ -70,44 +61,50 @@ def public_url_is_loopback() -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def join(*, token: str, name: str, address: str, inventory: Inventory, now: datetime | None = None) -> JoinGrant:
-    """Register the machine that shows this token; `name` "" takes its host name. A refusal leaves the token unused."""
+def join(
+    *,
+    token: str,
+    name: str,
+    address: str,
+    inventory: Inventory,
+    own_addresses: Sequence[OwnAddress] = (),
+    address_towards: str = "",
+    now: datetime | None = None,
+) -> Grant:
+    """Register the machine that shows this token. A refusal leaves the token unused and is said in an event.
+
+    `name` "" takes its host name, `address` "" the one of its own addresses that the cluster asks for.
+    """
     now = now or datetime.now(UTC)
-    with transaction.atomic():
-        known = JoinToken.objects.select_related("cluster").filter(digest=digest_of(token)) if token.isascii() else None
-        row = known.first() if known is not None else None
-        _refuse_token(row, now)
-        if row is None or not JoinToken.objects.filter(pk=row.pk, used_at=None).update(used_at=now):
-            raise Forbidden("This join token has been used already: every machine needs one of its own.")
-        name, address = name.strip() or _name_from(inventory.hostname), address.strip()
-        errors = [*name_errors(name), *_address_errors(address, row.cluster), *_inventory_errors(inventory)]
-        if errors:
-            raise Invalid(errors)
-        if Node.objects.filter(cluster=row.cluster, name=name).exists():
-            raise Conflict(
-                f"Cluster {row.cluster.name} has a node {name} already: join with --name, or remove that one."
-            )
-        node = Node.objects.create(
-            cluster=row.cluster,
-            name=name,
-            address=address,
-            key=secrets.token_bytes(32),
-            inventory=_storable(plain(inventory)),
-            last_seen_at=now,
-        )
-        JoinToken.objects.filter(pk=row.pk).update(used_by=node)
-        text = f"{name} joined cluster {row.cluster.name} from {address} with {len(inventory.devices)} devices."
-        transitions.record(kind="node_joined", text=text, node=node, actor=row.created_by)
-        announce_node(node)
-        enqueue.dispatch_waiting()
-    return JoinGrant(
+    row = _token(token, now)
+    name = name.strip() or _name_from(inventory.hostname)
+    try:
+        with transaction.atomic():
+            if not JoinToken.objects.filter(pk=row.pk, used_at=None).update(used_at=now):
+                raise Forbidden(USED_ALREADY)
+            address = address.strip() or _chosen(own_addresses, address_towards, cluster=row.cluster, machine=name)
+            node = _register(row, name=name, address=address, inventory=inventory, now=now)
+    except (Invalid, Conflict) as error:
+        why = " ".join(wrong.message for wrong in error.errors) if isinstance(error, Invalid) else str(error)
+        words = f"A machine could not join cluster {row.cluster.name} as {name!r}. {why}"
+        transitions.record(kind="node_refused", text=str(_storable(words))[:EVENT_CHARS], actor=row.created_by)
+        raise
+    return Grant(
         node_id=node.pk,
-        node_key=bytes(node.key),
+        node_key=bytes(node.key).hex(),
         node_name=node.name,
         cluster=row.cluster.name,
         redis_url=settings.AGENT_REDIS_URL,
         heartbeat_s=HEARTBEAT_S,
+        address=node.address,
+        interface=row.cluster.interface,
+        address_range=row.cluster.address_range,
     )
+
+
+def network_of(node: Node) -> Network:
+    """What the node's cluster asks of its address."""
+    return _network(node.cluster)
 
 
 def authenticate_request(*, node_id: str, method: str, path: str, at: int, mac: str, now: datetime) -> Node:
@@ -131,13 +128,51 @@ def name_errors(name: str) -> list[FieldError]:
     return [FieldError("name", "Use 1 to 63 letters, digits and '-', neither beginning nor ending with '-'.")]
 
 
-def _refuse_token(row: JoinToken | None, now: datetime) -> None:
+def _token(token: str, now: datetime) -> JoinToken:
+    """The row of a token that may be used; `Forbidden` otherwise."""
+    row = (
+        JoinToken.objects.select_related("cluster").filter(digest=digest_of(token)).first() if token.isascii() else None
+    )
     if row is None:
         raise Forbidden("This join token is not known here: copy the whole command from the cluster's page.")
     if row.used_at is not None:
-        raise Forbidden("This join token has been used already: every machine needs one of its own.")
+        raise Forbidden(USED_ALREADY)
     if row.expires_at < now:
         raise Forbidden("This join token has expired: make a new one on the cluster's page.")
+    return row
+
+
+def _register(row: JoinToken, *, name: str, address: str, inventory: Inventory, now: datetime) -> Node:
+    errors = [*name_errors(name), *_address_errors(address, row.cluster), *_inventory_errors(inventory)]
+    if errors:
+        raise Invalid(errors)
+    if Node.objects.filter(cluster=row.cluster, name=name).exists():
+        raise Conflict(f"Cluster {row.cluster.name} has a node {name} already: join with --name, or remove that one.")
+    node = Node.objects.create(
+        cluster=row.cluster,
+        name=name,
+        address=address,
+        key=secrets.token_bytes(32),
+        inventory=_storable(plain(inventory)),
+        last_seen_at=now,
+    )
+    JoinToken.objects.filter(pk=row.pk).update(used_by=node)
+    text = f"{name} joined cluster {row.cluster.name} from {address} with {len(inventory.devices)} devices."
+    transitions.record(kind="node_joined", text=text, node=node, actor=row.created_by)
+    announce_node(node)
+    enqueue.dispatch_waiting()
+    return node
+
+
+def _chosen(own: Sequence[OwnAddress], towards: str, *, cluster: Cluster, machine: str) -> str:
+    try:
+        return choose_address(own, towards=towards, network=_network(cluster), machine=machine)
+    except NoAddress as error:
+        raise Invalid([FieldError("address", str(error))]) from error
+
+
+def _network(cluster: Cluster) -> Network:
+    return Network(cluster=cluster.name, interface=cluster.interface, address_range=cluster.address_range)
 
 
 def _name_from(hostname: str) -> str:
@@ -154,11 +189,14 @@ def _address_errors(address: str, cluster: Cluster) -> list[FieldError]:
         numeric = None
     if numeric is not None and numeric.version == 6:
         return [FieldError("address", "IPv6 addresses cannot be used in TF_CONFIG: give a host name or IPv4 address.")]
-    if not cluster.address_range:
-        return []
-    if numeric is None or numeric not in ipaddress.ip_network(cluster.address_range, strict=False):
+    if not is_in_range(address, cluster.address_range):
         word = f"{address} is not in {cluster.address_range}, the address range of cluster {cluster.name}"
-        return [FieldError("address", f"{word}: join with --address and an address of that range.")]
+        return [
+            FieldError(
+                "address",
+                f"{word}: join with --address and an address of that range, or change it in the cluster's settings.",
+            )
+        ]
     return []
 
 

@@ -18,19 +18,18 @@ from orchestrator.queries.errors import NotFound
 from orchestrator.services import transitions
 from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invalid
 from orchestrator.services.joining import (
-    JoinGrant,
     authenticate_request,
     create_join_token,
     join,
     join_command,
     name_errors,
+    network_of,
     public_url_is_loopback,
 )
 from orchestrator.services.transitions import StaleTransition, announce_node, move_node
 from worker_agent.protocol.states import NodeState
 
 __all__ = [
-    "JoinGrant",
     "authenticate_request",
     "cluster_errors",
     "cordon",
@@ -40,6 +39,7 @@ __all__ = [
     "drain",
     "join",
     "join_command",
+    "network_of",
     "public_url_is_loopback",
     "remove",
     "rename",

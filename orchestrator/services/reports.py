@@ -15,6 +15,7 @@ from orchestrator.services import gang, records, transitions
 from orchestrator.services.bulk import update_rows
 from orchestrator.services.records import Acks
 from worker_agent.protocol.codec import plain
+from worker_agent.protocol.joining import is_in_range
 from worker_agent.protocol.reports import Ack, Heartbeat, Hello, Records, Report, Sample
 from worker_agent.protocol.states import NodeState
 
@@ -66,7 +67,9 @@ def _greet(node: Node, hello: Hello, *, now: datetime) -> None:
     inventory = live.jsonable(plain(hello.inventory))
     Node.objects.filter(pk=node.pk).update(inventory=inventory, address=address, last_seen_at=now)
     moved = f" Its address changed from {node.address} to {address}." if address != node.address else ""
-    text = f"The agent of {node.name} started (version {hello.inventory.agent}).{moved}"
+    asked = node.cluster.address_range
+    away = "" if is_in_range(address, asked) else f" {address} is not in {asked}, the range of the cluster."
+    text = f"The agent of {node.name} started (version {hello.inventory.agent}).{moved}{away}"
     transitions.record(kind="agent_started", text=text, node=node)
     live.announce(live.MACHINES, [live.node_changed(node_id=node.pk, state=node.state, reason=node.state_reason)])
 

@@ -119,6 +119,7 @@ class ControlPlane:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.redis = RedisServer(folder)
+        self.network: dict[str, str] = {}
         self.code: dict[str, bytes] = {}
         self.artifacts: dict[str, tuple[bytes, str]] = {}
         self.acks: dict[int, str] = {}
@@ -298,7 +299,9 @@ def _handler(plane: ControlPlane) -> type[BaseHTTPRequestHandler]:
             pass
 
         def do_GET(self) -> None:
-            if self._is_signed():
+            if self._is_signed() and self.path == "/agent/v1/network":
+                self._answer(200, json.dumps({"cluster": "local", **plane.network}).encode())
+            elif self._is_signed():
                 data = plane.code.get(self.path.rpartition("/")[2])
                 self._answer(200 if data else 404, data or b'{"detail": "There is no such code."}')
 
@@ -325,6 +328,8 @@ def _handler(plane: ControlPlane) -> type[BaseHTTPRequestHandler]:
                 "cluster": "local",
                 "redis_url": plane.redis.url,
                 "heartbeat_s": 0.2,
+                "address": request["address"] or "127.0.0.1",
+                **plane.network,
             }
             self._answer(201, json.dumps(grant).encode())
 

@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.agent.plans import make_launch, make_spec
@@ -270,12 +271,30 @@ def test_one_agent_per_data_folder(data: Path, start: StartAgent) -> None:
 
 def test_joining_gives_an_identity_for_the_agent_alone(plane: ControlPlane, tmp_path: Path) -> None:
     data = tmp_path / "new" / "folder"
-    options = ("--token", TOKEN, "--name", "node-1", "--slots", "3", "--no-run")
+    options = ("--token", TOKEN, "--name", "node-1", "--slots", "3", "--address", "127.0.0.1", "--no-run")
     joining = AgentProcess(data, *options, command=("join", plane.url))
     assert joining.wait() == 0
     assert joining.errors == ["This machine is node 'node-1' of cluster 'local' now.\n"]
     assert (data / "agent.json").stat().st_mode & 0o777 == 0o600
     assert read_identity(data) == plane.identity()
+
+
+def test_the_clusters_network_is_told_at_joining_and_asked_for_at_each_start(
+    plane: ControlPlane, data: Path, start: StartAgent
+) -> None:
+    plane.network = {"interface": "eth1", "address_range": "10.1.0.0/16"}
+    (data / "agent.json").unlink()
+    joining = AgentProcess(data, "--token", TOKEN, "--name", "node-1", "--no-run", command=("join", plane.url))
+    assert joining.wait() == 0
+    joined = read_identity(data)
+    assert joined is not None
+    assert (joined.address_given, joined.interface, joined.address_range) == (False, "eth1", "10.1.0.0/16")
+    plane.network = {"interface": "lo", "address_range": "127.0.0.0/8"}
+    write_identity(data, msgspec.structs.replace(joined, address="10.1.0.5"))
+    start()
+    wait_until(lambda: plane.hellos)
+    assert plane.hellos[0].address == "127.0.0.1"
+    assert read_identity(data) == msgspec.structs.replace(joined, address="127.0.0.1", **plane.network)
 
 
 @pytest.mark.parametrize(

@@ -74,10 +74,29 @@ def test_a_machine_joins_and_is_told_its_key_once(token: str, settings) -> None:
         "cluster": "local",
         "redis_url": "redis://:word@yard:6379/0",
         "heartbeat_s": 1.0,
+        "address": "10.0.0.7",
+        "interface": "",
+        "address_range": "",
     }
     assert "no-store" in answer.headers["Cache-Control"]
     assert not answer.cookies
     assert bytes(node.key).hex() not in "".join(Event.objects.values_list("text", flat=True))
+
+
+def test_a_machine_names_its_addresses_and_is_told_which_one_is_the_nodes(token: str) -> None:
+    Cluster.objects.update(interface="eth1")
+    own = [{"interface": "eth0", "address": "10.0.0.7"}]
+    refused = ask_to_join(asked(token, address="", own_addresses=own, address_towards="10.0.0.7"))
+    assert refused.status_code == 422
+    assert "asks for an IPv4 address on the interface eth1" in refused.json()["detail"]
+    own.append({"interface": "eth1", "address": "10.1.0.7"})
+    grant = ask_to_join(asked(token, address="", own_addresses=own, address_towards="10.0.0.7")).json()
+    assert (grant["address"], grant["interface"]) == ("10.1.0.7", "eth1")
+    node = Node.objects.get()
+    Cluster.objects.update(interface="", address_range="10.1.0.0/16")
+    now = signed(node, "GET", "/agent/v1/network")
+    assert now.json() == {"cluster": "local", "interface": "", "address_range": "10.1.0.0/16"}
+    assert signed(node, "GET", "/agent/v1/network", key=bytes(32)).status_code == 401
 
 
 def test_a_token_works_once(token: str) -> None:

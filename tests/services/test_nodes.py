@@ -10,6 +10,7 @@ from orchestrator.services import nodes
 from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from tests.factories import make_cluster, make_inventory, make_job, make_node, make_replica
 from worker_agent.protocol.envelope import sign_request
+from worker_agent.protocol.joining import OwnAddress
 from worker_agent.protocol.states import NodeState, ReplicaStatus
 
 JUST_NOW = datetime.now(UTC)
@@ -36,7 +37,11 @@ def test_a_machine_joins(token, cluster, administrator, settings, enqueued, djan
         grant = join(token)
     node = cluster.nodes.get()
     assert (grant.node_id, grant.node_name, grant.cluster) == (node.pk, "node-1", "lab")
-    assert (grant.node_key, len(grant.node_key), grant.redis_url) == (bytes(node.key), 32, "redis://control:6379/0")
+    assert (grant.node_key, len(grant.node_key), grant.redis_url) == (
+        bytes(node.key).hex(),
+        64,
+        "redis://control:6379/0",
+    )
     assert (node.state, len(node.devices)) == (NodeState.READY, 2)
     assert JoinToken.objects.get().used_by == node
     assert ("trainyard.dispatch_waiting", {}) in enqueued
@@ -108,6 +113,61 @@ def test_addresses_are_held_to_the_clusters_range(token, cluster):
     with pytest.raises(Invalid, match=r"10.0.0.5 is not in 10.1.0.0/16"):
         join(token)
     assert join(token, address="10.1.2.3")
+
+
+OWN = [
+    OwnAddress(interface="lo", address="127.0.0.1"),
+    OwnAddress(interface="eth0", address="10.0.0.5"),
+    OwnAddress(interface="eth1", address="10.1.0.5"),
+    OwnAddress(interface="eth1", address="10.2.0.5"),
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "address"),
+    [
+        ({}, "", "10.0.0.9"),
+        ({"interface": "eth1"}, "", "10.1.0.5"),
+        ({"address_range": "10.2.0.0/16"}, "", "10.2.0.5"),
+        ({"interface": "eth1", "address_range": "10.2.0.0/16"}, "", "10.2.0.5"),
+        ({"interface": "eth1"}, "gpu-7.lan", "gpu-7.lan"),
+        ({"address_range": "10.2.0.0/16"}, "10.2.9.9", "10.2.9.9"),
+    ],
+)
+def test_a_machine_gets_the_address_that_its_cluster_asks_for(asked, given, address, token, cluster):
+    Cluster.objects.update(**asked)
+    grant = join(token, address=given, own_addresses=OWN, address_towards="10.0.0.9")
+    assert (grant.address, cluster.nodes.get().address) == (address, address)
+    assert {"interface": grant.interface, "address_range": grant.address_range} == (
+        {"interface": "", "address_range": ""} | asked
+    )
+    network = nodes.network_of(Node.objects.get())
+    assert (network.interface, network.address_range) == (grant.interface, grant.address_range)
+
+
+@pytest.mark.parametrize(
+    ("asked", "own", "words"),
+    [
+        ({"interface": "ib0"}, OWN, "address on the interface ib0, and node-1 has only 127.0.0.1 on lo, 10.0.0.5 on"),
+        ({"interface": "ib0"}, [], "and node-1 has none at all: join with --address, or change that in the cluster's"),
+        ({"address_range": "10.9.0.0/16"}, OWN, "in the range 10.9.0.0/16, and node-1"),
+        ({"interface": "eth0", "address_range": "10.1.0.0/16"}, OWN, "interface eth0 and in the range 10.1.0.0/16"),
+        ({"address_range": "10.9.0.0/16"}, [OwnAddress(interface="x\0", address="nonsense")], "has only nonsense on x"),
+        ({"interface": "eth0"}, [OwnAddress(interface="eth0", address="; rm")], "neither a host name nor an IP"),
+    ],
+)
+def test_a_machine_without_such_an_address_does_not_join_and_both_sides_are_told(
+    asked, own, words, token, cluster, administrator
+):
+    Cluster.objects.update(**asked)
+    with pytest.raises(Invalid) as refused:
+        join(token, address="", own_addresses=own, address_towards="10.0.0.9")
+    assert [error.field for error in refused.value.errors] == ["address"]
+    assert words in refused.value.errors[0].message
+    told = Event.objects.get(kind="node_refused")
+    assert told.text.startswith("A machine could not join cluster lab as 'node-1'. ")
+    assert (words in told.text, told.actor) == (True, administrator)
+    assert join(token, address="10.9.0.1" if "address_range" in asked and "eth" not in str(asked) else "10.1.0.5")
 
 
 def test_only_administrators_let_machines_in(cluster, member):

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -16,10 +17,13 @@ import msgspec
 
 from worker_agent.protocol.archive import PROGRAM_BYTES_MAX
 from worker_agent.protocol.envelope import sign_request
-from worker_agent.protocol.reports import Inventory
+from worker_agent.protocol.joining import Grant, JoinRequest, Network
 
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+_SHORT_TIMEOUT = httpx.Timeout(5.0)
 _PREFIX = "/agent/v1"
+
+T = TypeVar("T")
 
 
 class Unreachable(Exception):
@@ -34,36 +38,15 @@ class Rejected(Exception):
         self.status = status
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node is told once, when it joins."""
-
-    node_id: str
-    node_key: str
-    node_name: str
-    cluster: str
-    redis_url: str
-    heartbeat_s: float
-
-
-class _JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
-    token: str
-    name: str
-    address: str
-    inventory: Inventory
-
-
-def join(url: str, *, token: str, name: str, address: str, inventory: Inventory) -> Grant:
+def join(url: str, request: JoinRequest) -> Grant:
     """Exchange a one-time token for a node's identity; raises `Unreachable` or `Rejected`."""
-    body = msgspec.json.encode(_JoinRequest(token=token, name=name, address=address, inventory=inventory))
+    body = msgspec.json.encode(request)
     with httpx.Client(timeout=_TIMEOUT, trust_env=False) as client, _as_our_errors():
         answer = client.post(
             f"{url.rstrip('/')}{_PREFIX}/join", content=body, headers={"Content-Type": "application/json"}
         )
     _check(answer)
-    try:
-        return msgspec.json.decode(answer.content, type=Grant)
-    except msgspec.DecodeError as error:
-        raise Rejected(answer.status_code, f"{url} does not answer like a Trainyard control plane.") from error
+    return _read(answer, Grant)
 
 
 class ControlPlane:
@@ -75,6 +58,14 @@ class ControlPlane:
         self._node_id = node_id
         self._key = key
         self._client = httpx.Client(timeout=_TIMEOUT, trust_env=False)
+
+    def network(self) -> Network:
+        """What the node's cluster asks of addresses now; raises `Unreachable` or `Rejected`."""
+        path = f"{_PREFIX}/network"
+        with _as_our_errors():
+            answer = self._client.get(self._url + path, headers=self._signed("GET", path), timeout=_SHORT_TIMEOUT)
+        _check(answer)
+        return _read(answer, Network)
 
     def download_code(self, sha256: str, target: Path) -> None:
         """Write the program with this digest to `target`, whole or not at all; raises `Unreachable` or `Rejected`."""
@@ -138,6 +129,15 @@ def _as_our_errors() -> Iterator[None]:
         raise Rejected(0, f"This is not a web address: {error}") from error
     except httpx.HTTPError as error:
         raise Unreachable(str(error) or type(error).__name__) from error
+
+
+def _read(answer: httpx.Response, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer.content, type=kind)
+    except msgspec.DecodeError as error:
+        raise Rejected(
+            answer.status_code, f"{answer.url.host} does not answer like a Trainyard control plane."
+        ) from error
 
 
 def _check(answer: httpx.Response) -> None:

@@ -24,7 +24,11 @@ class DataFolderError(Exception):
 
 
 class AgentIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """`agent.json`, mode 0600: what the control plane granted, and what was said when joining."""
+    """`agent.json`, mode 0600: what the control plane granted, and what was said when joining.
+
+    `address_given`: a person chose the address, so it stays; `interface` and `address_range` are what the cluster
+    asked for last.
+    """
 
     url: str
     node_id: str
@@ -35,6 +39,9 @@ class AgentIdentity(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_s: float
     address: str
     cpu_slots: int = 0
+    address_given: bool = True
+    interface: str = ""
+    address_range: str = ""
 
     @property
     def key(self) -> bytes:
