@@ -2,6 +2,7 @@
 
 import msgspec
 
+from worker_agent.protocol.checkpoints import Restore
 from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.states import DeviceKind, Role
 
@@ -10,7 +11,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     """Start one replica. `tf_config` None means the process gets no TF_CONFIG at all (one device, Mirrored).
 
     `devices` are device indexes on the node; empty for a replica that computes nothing (ps, coordinator).
-    `learning_rate` is the effective rate after scaling.
+    `learning_rate` is the effective rate after scaling. `checkpoints` is the job's folder in the place that the
+    cluster shares, "" where it has none; `restore` the checkpoint to begin with.
     """
 
     command_id: int
@@ -28,6 +30,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     learning_rate: float | None = None
     rendezvous_timeout_s: float = 120.0
     env: dict[str, str] = {}
+    checkpoints: str = ""
+    restore: Restore | None = None
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):

@@ -10,7 +10,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     `folder` holds everything; `code` the unpacked program; `entry` the recipe file; `spool` the streams;
     `artifacts` what the training leaves for the user; `scratch` the private TMPDIR. `notify` is the agent's datagram
-    socket: an empty datagram means "new bytes in the spool".
+    socket: an empty datagram means "new bytes in the spool". `checkpoints` is where checkpoints are written ("": none
+    are), `restore` the folder of the complete one to begin with ("": begin anew).
     """
 
     launch: Launch
@@ -22,3 +23,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     scratch: str
     notify: str
     kill_grace_s: float = 10.0
+    checkpoints: str = ""
+    restore: str = ""

@@ -65,6 +65,23 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag="summary"):
     metrics: dict[str, float]
 
 
+class Checkpointed(msgspec.Struct, frozen=True, kw_only=True, tag="checkpointed"):
+    """A checkpoint is complete on disk: in the folder that the cluster shares if `shared`, else on its node, from where
+    the agent brings it to the control plane. `sha256` is its marker's; `kept` are the names of those that are still
+    there beside it. It took `seconds` to write."""
+
+    at: float
+    name: str
+    step: int
+    epoch: int
+    metrics: dict[str, float]
+    size_bytes: int
+    sha256: str
+    shared: bool
+    kept: list[str]
+    seconds: float
+
+
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
     """The training process knows why it ends: the cause, one sentence, and the traceback for the log."""
 
@@ -112,4 +129,4 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit"):
     final: dict[str, int]
 
 
-Record = Points | Progress | Phase | Facts | Summary | Failure | Started | Log | Gap | Exit
+Record = Points | Progress | Phase | Facts | Summary | Checkpointed | Failure | Started | Log | Gap | Exit
