@@ -32,9 +32,10 @@ from worker_agent.folder import (
 )
 from worker_agent.processes import Identity, descendants, identify, kill, memory_kills, signal_group
 from worker_agent.protocol.codec import decode_plan, encode
+from worker_agent.protocol.job_spec import keras_of
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import Gap, Log, Record, Started, Stream
-from worker_agent.protocol.states import Cause, DeviceKind, Strategy
+from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
 from worker_agent.spool import Writer, tail
 from worker_agent.verdict import LAST_LINES, Ending, StopRequest, judge, last_words
 
@@ -100,8 +101,10 @@ def child_environment(plan: Plan, base: dict[str, str]) -> dict[str, str]:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, launch.devices))
     if launch.tf_config is not None:
         environment["TF_CONFIG"] = json.dumps(launch.tf_config)
+    if keras_of(launch.spec) is Keras.TF_KERAS:
+        environment["TF_USE_LEGACY_KERAS"] = "1"
     if launch.spec.strategy is Strategy.PARAMETER_SERVER:
-        environment |= {"TF_USE_LEGACY_KERAS": "1", "GRPC_FAIL_FAST": "use_caller"}
+        environment["GRPC_FAIL_FAST"] = "use_caller"
     return environment
 
 

@@ -18,7 +18,7 @@ import structlog
 
 from worker_agent.daemon.settings import program_environment, socket_path
 from worker_agent.protocol.commands import Launch
-from worker_agent.protocol.states import Strategy
+from worker_agent.protocol.job_spec import keras_of
 
 FLAVOURS = ("keras3", "tf_keras")
 STARTED_AT_ONCE = ("keras3",)
@@ -141,4 +141,4 @@ class Zygotes:
 
 def flavour_of(launch: Launch) -> str:
     """The Keras a replica trains with."""
-    return "tf_keras" if launch.spec.strategy is Strategy.PARAMETER_SERVER else "keras3"
+    return keras_of(launch.spec).value

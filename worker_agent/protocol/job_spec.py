@@ -100,3 +100,14 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     priority: int = 0
     time_limit_s: int = 0
     version: int = 2
+
+
+def keras_of(spec: JobSpec) -> Keras:
+    """The Keras that the job's processes speak: the one asked for, else tf_keras where Keras 3 does not work."""
+    if spec.keras is not None:
+        return spec.keras
+    if spec.strategy is Strategy.PARAMETER_SERVER:  # Keras 3 loses updates there
+        return Keras.TF_KERAS
+    if spec.kind is Kind.SCRIPT and spec.strategy is Strategy.TENSOR_PARALLEL:  # DTensor's Keras layers are tf_keras'
+        return Keras.TF_KERAS
+    return Keras.KERAS3

@@ -1,0 +1,158 @@
+"""What the text of an unmodified script says of itself, without running it. One rule for both sides of the wire.
+
+The control plane reads it when a program comes in, to propose a Keras and to say how the roles will run; the launcher
+on the node reads it again, and decides by the same words who runs the script. Pure: `ast` alone.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from worker_agent.protocol.states import Keras, Role, Strategy
+
+PREFERRED_ENTRIES = ("main.py", "train.py")
+
+_STRATEGY_CLASSES = {
+    "OneDeviceStrategy": Strategy.ONE_DEVICE,
+    "MirroredStrategy": Strategy.MIRRORED,
+    "MultiWorkerMirroredStrategy": Strategy.MULTI_WORKER_MIRRORED,
+    "ParameterServerStrategy": Strategy.PARAMETER_SERVER,
+    "CentralStorageStrategy": Strategy.CENTRAL_STORAGE,
+    "TPUStrategy": Strategy.TPU,
+}
+# Names that Keras 3 no longer has, or that work under tf_keras alone.
+_OLD_KERAS = frozenset({"DatasetCreator", "SidecarEvaluator", "reset_states", "LossScaleOptimizerV1"})
+_OLD_PATHS = ("keras.optimizers.legacy", "keras.optimizers.experimental", "keras.preprocessing", "keras.dtensor")
+# What libraries read from the environment while they are imported, or before TensorFlow starts.
+_READ_AT_IMPORT = ("TF_", "XLA_", "KERAS_", "OMP_", "OPENBLAS_", "MKL_", "KMP_", "PYTHON", "LD_")
+_HARMLESS = frozenset({"TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL"})
+
+
+@dataclass(frozen=True)
+class ScriptInfo:
+    """What a script's files say. `strategies` are those whose classes they name, in the order of `Strategy`.
+
+    `keras` is the Keras they import by its own name, None when they say `tf.keras` (either will do) or nothing.
+    `old_keras`: they use what only tf_keras has. `serves`: they start a `tf.distribute.Server` themselves, so every
+    role runs them. `sets_environment`: they set variables that count before TensorFlow is imported. `problems` are
+    sentences that name the line; empty means the text can be run.
+    """
+
+    strategies: tuple[Strategy, ...] = ()
+    keras: Keras | None = None
+    old_keras: bool = False
+    dtensor: bool = False
+    serves: bool = False
+    sets_environment: bool = False
+    problems: tuple[str, ...] = ()
+
+    def proposed_keras(self, strategy: Strategy) -> Keras:
+        """The Keras to propose: the script's own, else what suits its age, else what suits the strategy."""
+        if self.keras is not None:
+            return self.keras
+        if self.old_keras or self.dtensor or strategy is Strategy.PARAMETER_SERVER:
+            return Keras.TF_KERAS
+        return Keras.KERAS3
+
+    @property
+    def proposed_strategy(self) -> Strategy | None:
+        """The strategy that it names, when it names exactly one; tensor parallelism for DTensor."""
+        if self.dtensor:
+            return Strategy.TENSOR_PARALLEL
+        return self.strategies[0] if len(self.strategies) == 1 else None
+
+
+@dataclass
+class _Words:
+    """The words of all files of a program that matter here."""
+
+    names: set[str] = field(default_factory=set)
+    paths: set[str] = field(default_factory=set)
+    imports: set[str] = field(default_factory=set)
+    calls: set[str] = field(default_factory=set)
+    texts: set[str] = field(default_factory=set)
+
+
+def inspect_script(sources: Iterable[tuple[str, str]]) -> ScriptInfo:
+    """What a program's Python files say: `(file name, text)` each, the entry first. A file that Python refuses is a
+    problem when it is the entry, and is passed over otherwise: it may be a template or of another version."""
+    words = _Words()
+    problems: list[str] = []
+    for number, (filename, text) in enumerate(sources):
+        problem = _read(text, filename, words)
+        if problem and number == 0:
+            problems.append(problem)
+    named = words.names | words.imports
+    own = "keras" in words.imports or any(path.startswith("keras.") for path in words.imports)
+    legacy = any(path.split(".")[0] == "tf_keras" for path in words.imports) or "TF_USE_LEGACY_KERAS" in words.texts
+    return ScriptInfo(
+        strategies=tuple(s for s in Strategy if any(_STRATEGY_CLASSES.get(name) is s for name in named)),
+        keras=Keras.TF_KERAS if legacy else Keras.KERAS3 if own else None,
+        old_keras=bool(named & _OLD_KERAS) or any(old in path for path in words.paths for old in _OLD_PATHS),
+        dtensor="dtensor" in named,
+        serves="Server" in words.calls,
+        sets_environment=any(text.startswith(_READ_AT_IMPORT) and text not in _HARMLESS for text in words.texts),
+        problems=tuple(problems),
+    )
+
+
+def runs_script(role: Role, strategy: Strategy, info: ScriptInfo) -> bool:
+    """Whether a replica of this role runs the script.
+
+    Always, with one exception: under parameter servers, when no file of the program calls `Server(`, the launcher
+    itself starts the `tf.distribute.Server` of each ps and worker, and chief and evaluator alone run the script.
+    """
+    return strategy is not Strategy.PARAMETER_SERVER or info.serves or role in (Role.CHIEF, Role.EVALUATOR)
+
+
+def entry_of(names: Iterable[str], *, asked: str = "") -> str | None:
+    """Which file of a program is run: the one asked for, else `main.py` or `train.py` at the top, else the only `.py`
+    there. None when there is no such file, or several."""
+    files = list(names)
+    if asked:
+        plain = str(PurePosixPath(asked))
+        return plain if plain in files else None
+    top = [name for name in files if "/" not in name and name.endswith(".py")]
+    for preferred in PREFERRED_ENTRIES:
+        if preferred in top:
+            return preferred
+    return top[0] if len(top) == 1 else None
+
+
+def _read(text: str, filename: str, words: _Words) -> str:
+    try:
+        tree = ast.parse(text, filename=filename)
+    except SyntaxError as error:
+        where = f"{filename}, line {error.lineno}" if error.lineno else filename
+        return f"{where}: syntax error: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        return f"{filename}: this is not a Python program: {error}"
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                words.imports.update(alias.name for alias in names)
+                words.paths.update(alias.name for alias in names)
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                words.imports.add(module)
+                words.paths.update(f"{module}.{alias.name}" for alias in names)
+                words.names.update(alias.name for alias in names)
+            case ast.Name(id=name):
+                words.names.add(name)
+            case ast.Attribute(attr=name):
+                words.names.add(name)
+                words.paths.add(".".join(_dotted(node)))
+            case ast.Constant(value=str(value)):
+                words.texts.add(value)
+        if isinstance(node, ast.Call):
+            words.calls.add(next(reversed(list(_dotted(node.func))), ""))
+    return ""
+
+
+def _dotted(node: ast.expr) -> Iterator[str]:
+    """`tf.distribute.Server` as its three names; what is not a name is left out."""
+    if isinstance(node, ast.Attribute):
+        yield from _dotted(node.value)
+        yield node.attr
+    elif isinstance(node, ast.Name):
+        yield node.id
