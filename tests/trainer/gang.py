@@ -145,6 +145,9 @@ def gang(
     rendezvous_timeout_s: float = 60.0,
     scaled_rate: float | None = None,
     kind: DeviceKind = DeviceKind.CPU,
+    attempt: int = 1,
+    checkpoints: Path | None = None,
+    restore: Path | None = None,
     **spec: Any,
 ) -> Gang:
     """Plans of a whole gang on this machine, written into `folder`."""
@@ -164,7 +167,7 @@ def gang(
             command_id=number,
             replica_id=number,
             job_id=1,
-            attempt=1,
+            attempt=attempt,
             role=role,
             index=index,
             tf_config=None if alone else {"cluster": cluster, "task": {"type": role.value, "index": index}},
@@ -195,6 +198,8 @@ def gang(
             artifacts=str(place / "artifacts"),
             scratch=str(place / "scratch"),
             notify=str(place / "nobody.sock"),
+            checkpoints=str(checkpoints or ""),
+            restore=str(restore or ""),
         )
         (place / "plan.json").write_bytes(codec.encode_plan(plan))
         members.append(Member(plan))

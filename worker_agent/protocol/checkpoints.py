@@ -13,7 +13,7 @@ import msgspec
 MARKER = "complete.json"
 FILES_MAX = 1000
 
-_NAME = re.compile(r"step-\d{10}-a\d{1,9}")
+_NAME = re.compile(r"step-(\d{10,18})-a(\d{1,9})")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
@@ -93,6 +93,14 @@ def is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
+def order_of(name: str) -> tuple[int, int]:
+    """(attempt, step) of a checkpoint's name: what a later attempt has written is newer, whatever its step."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise ValueError(f"{name!r} is not the name of a checkpoint")
+    return int(found[2]), int(found[1])
+
+
 def problem_of(marker: Marker) -> str:
     """What is wrong with a marker that somebody else wrote, or ""."""
     if not is_name(marker.name):
@@ -122,6 +130,8 @@ def best_of(candidates: Sequence[Candidate]) -> Candidate | None:
 
 def kept_of(candidates: Sequence[Candidate], *, keep: int) -> set[str]:
     """The names of those that are kept: the last `keep`, those of a later attempt first, and the best."""
-    last = sorted(candidates, key=lambda each: (each.attempt, each.step))[-keep:] if keep > 0 else []
+    if keep <= 0:
+        return set()
+    last = sorted(candidates, key=lambda each: (each.attempt, each.step))[-keep:]
     best = best_of(candidates)
-    return {each.name for each in last} | ({best.name} if best and keep > 0 else set())
+    return {each.name for each in last} | ({best.name} if best else set())

@@ -31,7 +31,9 @@ class Run:
 
     `rendezvous_key` is the same for all processes of one attempt and for nobody else. `scaled_rate` is the learning
     rate to train with, None where the process has to work it out from the spec. `artifacts` None means that nothing is
-    kept. `threads` 0 leaves the choice to TensorFlow.
+    kept. `threads` 0 leaves the choice to TensorFlow. `checkpoints` is where checkpoints are written (None: nowhere),
+    `checkpoints_shared` that all nodes see that folder; `restore` the one to begin with, `restore_sha256` the digest of
+    its marker ("": any).
     """
 
     entry: Path
@@ -47,6 +49,12 @@ class Run:
     artifacts: Path | None = None
     rendezvous_timeout_s: float = 120.0
     rendezvous_key: str = ""
+    job_id: int = 0
+    attempt: int = 0
+    checkpoints: Path | None = None
+    checkpoints_shared: bool = False
+    restore: Path | None = None
+    restore_sha256: str = ""
 
     @property
     def chief(self) -> bool:
@@ -92,6 +100,12 @@ def from_plan(plan: Plan, *, cores: int) -> Run:
         artifacts=Path(plan.artifacts),
         rendezvous_timeout_s=launch.rendezvous_timeout_s,
         rendezvous_key=f"{launch.job_id}/{launch.attempt}",
+        job_id=launch.job_id,
+        attempt=launch.attempt,
+        checkpoints=Path(plan.checkpoints) if plan.checkpoints else None,
+        checkpoints_shared=bool(launch.checkpoints),
+        restore=Path(plan.restore) if plan.restore else None,
+        restore_sha256=launch.restore.sha256 if launch.restore else "",
     )
 
 

@@ -11,6 +11,8 @@ PARAMS = {
     "clip": {"type": "float", "default": 0.0, "min": 0.0, "max": 10.0, "help": ""},
     "rows": {"type": "int", "default": 320, "min": 1, "max": 100000, "help": ""},
     "fault": {"type": "choice", "default": "", "choices": ["", "nan", "model", "uncompiled", "data"], "help": ""},
+    "dropout": {"type": "float", "default": 0.0, "min": 0.0, "max": 0.9, "help": ""},
+    "width": {"type": "int", "default": 16, "min": 1, "max": 1000, "help": ""},
     "patience": {"type": "int", "default": 0, "min": 0, "max": 100, "help": "Epochs until early stopping, 0 never"},
 }
 WIDTH = 8
@@ -23,7 +25,8 @@ def build_model(params):
     model = keras.Sequential(
         [
             keras.layers.InputLayer((WIDTH,)),
-            keras.layers.Dense(16, activation="tanh"),
+            keras.layers.Dense(params["width"], activation="tanh"),
+            *([keras.layers.Dropout(params["dropout"])] if params["dropout"] else []),
             keras.layers.Dense(3),
         ]
     )

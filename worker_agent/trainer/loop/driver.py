@@ -10,6 +10,7 @@ from typing import Any
 
 import keras
 
+from worker_agent.trainer.checkpoints import Checkpoints
 from worker_agent.trainer.emit import Emitter
 from worker_agent.trainer.loop.evaluate import Evaluation, metrics_now
 from worker_agent.trainer.loop.pace import Pace
@@ -36,6 +37,7 @@ class Driver:
         emitter: Emitter,
         voice: Voice,
         stop: StopSignal,
+        checkpoints: Checkpoints,
     ) -> None:
         self._model = model
         self._steps = steps
@@ -46,18 +48,20 @@ class Driver:
         self._emitter = emitter
         self._voice = voice
         self._stop = stop
+        self._checkpoints = checkpoints
         self._pace = Pace()
-        self._done = 0
+        self._is_traced = False
+        self._done = checkpoints.start.step
         self._per_step = bool(callbacks)
         self._callbacks = keras.callbacks.CallbackList(
             callbacks, add_history=True, model=model, epochs=size.epochs, steps=size.steps_per_epoch, verbose=0
         )
 
     def train(self) -> int:
-        """The whole training, or until a callback stops it; the number of optimizer steps taken."""
+        """The whole training, or what a checkpoint leaves of it, or until a callback stops it; the steps at its end."""
         self._model.stop_training = False
         self._callbacks.on_train_begin()
-        for epoch in range(self._size.epochs):
+        for epoch in range(self._done // self._size.steps_per_epoch, self._size.epochs):
             self._epoch(epoch)
             if self._model.stop_training:
                 break
@@ -66,12 +70,16 @@ class Driver:
 
     def _epoch(self, epoch: int) -> None:
         began = perf_counter()
-        self._model.reset_metrics()
+        if self._done == epoch * self._size.steps_per_epoch:  # else a checkpoint from amid the epoch brought them along
+            self._model.reset_metrics()
         self._callbacks.on_epoch_begin(epoch)
-        end = self._done + self._size.steps_per_epoch
+        end = (epoch + 1) * self._size.steps_per_epoch
         while self._done < end and not self._model.stop_training:
             self._stop.check()
-            self._execution(min(self._pace.steps, end - self._done), epoch)
+            self._execution(self._checkpoints.steps_left(self._done, min(self._pace.steps, end - self._done)), epoch)
+            if self._done < end and self._checkpoints.is_due(self._done, epoch_over=False):
+                self._average_state()
+                self._save(metrics_now(self._model))
         logs = metrics_now(self._model)
         self._average_state()
         if self._validation is not None:
@@ -79,6 +87,12 @@ class Driver:
         seconds = perf_counter() - began
         self._voice.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._rate.now, seconds=seconds)
         self._callbacks.on_epoch_end(epoch, logs)
+        last = self._model.stop_training or epoch + 1 == self._size.epochs
+        if self._checkpoints.is_due(self._done, epoch_over=True, last=last):
+            self._save(logs)
+
+    def _save(self, metrics: dict[str, float]) -> None:
+        self._checkpoints.save(step=self._done, epoch=self._done // self._size.steps_per_epoch, metrics=metrics)
 
     def _execution(self, count: int, epoch: int) -> None:
         in_epoch = self._done - epoch * self._size.steps_per_epoch
@@ -88,7 +102,7 @@ class Driver:
         began = perf_counter()
         losses, mean_wish = self._steps.run(count, self._pace.wish())
         seconds = perf_counter() - began
-        first = self._done == 0
+        first, self._is_traced = not self._is_traced, True
         self._done += count
         self._pace.measured(steps=count, seconds=seconds, traced=first)
         self._pace.agree(mean_wish)

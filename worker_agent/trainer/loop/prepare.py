@@ -44,6 +44,11 @@ def create_variables(model: Any, train_data: Any, strategy: tf.distribute.Strate
             model.optimizer.build(model.trainable_variables)
 
 
+def batches_per_step(optimizer: Any) -> int:
+    """How many global batches one step consumes: the optimizer's own accumulation. Ask before `take_over`."""
+    return getattr(optimizer, "inner_optimizer", optimizer).gradient_accumulation_steps or 1
+
+
 def take_over(optimizer: Any) -> Taken:
     """Keras 3 reduces gradients after clipping, the finite test and accumulation; the loop reduces before them.
 
@@ -55,11 +60,19 @@ def take_over(optimizer: Any) -> Taken:
     taken = Taken(
         optimizer=inner,
         average_every=inner.ema_overwrite_frequency if inner.use_ema else None,
-        accumulate=inner.gradient_accumulation_steps or 1,
+        accumulate=batches_per_step(inner),
     )
     inner.ema_overwrite_frequency = None
     inner.gradient_accumulation_steps = None
     return taken
+
+
+def state_variables(model: Any) -> list[Any]:
+    """Everything that training changes, in a fixed order: weights, moving statistics, dropout seeds, metrics, and the
+    optimizer's slots, counters and rate. `tf.train.Checkpoint(model=…)` would leave out the seeds."""
+    listed = [*model.variables, *(each for metric in model.metrics for each in metric.variables)]
+    values = [variable.value for variable in [*listed, *model.optimizer.variables]]
+    return list({id(value): value for value in values}.values())
 
 
 def seed_variables(model: Any) -> list[Any]:

@@ -20,6 +20,7 @@ class Rate:
     ) -> None:
         self._optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         self._warmup_steps = warmup_steps
+        self._target: float | None = None
         if is_schedule(self._optimizer):
             if base is not None or target is not None or factor != 1 or warmup_steps:
                 raise TrainingFailed(
@@ -29,7 +30,17 @@ class Rate:
             return
         self._base = self.now if base is None else base
         self._target = self._base * factor if target is None else target
-        self._optimizer.learning_rate.assign(self._target)
+        self.take()
+
+    @property
+    def aim(self) -> float | None:
+        """The rate to train with once warmed up; None where the recipe's schedule sets it."""
+        return self._target
+
+    def take(self) -> None:
+        """Set the rate aimed at, whatever it is now."""
+        if self._target is not None:
+            self._optimizer.learning_rate.assign(self._target)
 
     @property
     def now(self) -> float:

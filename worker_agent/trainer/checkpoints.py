@@ -1,0 +1,297 @@
+"""Checkpoints of one training, consistent over its gang. Any strategy's loop may use them:
+
+    checkpoints = Checkpoints(run, emitter)      # knows already where the training begins: `checkpoints.start`
+    checkpoints.attach(state, size=…, rate=…)    # once all variables exist
+    start = checkpoints.restore()                # before the first step, in every process
+    …
+    if checkpoints.is_due(step): checkpoints.save(step=…, epoch=…, metrics=…)
+
+Every process of a gang calls all of it, because reading a variable may be a collective. The chief writes into the
+place for checkpoints, the others into a scratch folder which they drop. What a save needs to be taken up exactly: the
+variables, the step, and the input's position, which follows from (seed, step) alone (see `data.training_input`).
+"""
+
+import math
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter, time
+from typing import Any, NamedTuple, Protocol
+
+import tensorflow as tf
+
+from worker_agent.checkpoint_folder import complete_in, digest_of, is_whole, parts_of, prune, remove, write_marker
+from worker_agent.protocol.checkpoints import MARKER, Marker, Variable, name_of, order_of
+from worker_agent.protocol.records import Checkpointed, Facts
+from worker_agent.trainer.emit import Emitter, say
+from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.run import Run
+from worker_agent.trainer.size import Size
+
+PREFIX = "state"
+POLL_S = 0.5
+
+# A disk that is full or away costs a checkpoint, not the training; a lost peer is another matter.
+_DISK_ERRORS = (
+    OSError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.NotFoundError,
+    tf.errors.ResourceExhaustedError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.DataLossError,
+)
+
+
+class Start(NamedTuple):
+    """Where a training begins: so many steps, and so many whole epochs, are done."""
+
+    step: int
+    epoch: int
+
+
+class State(Protocol):
+    """What is written and read; `prefix` begins the paths of all files. `variables` describe it, for comparison."""
+
+    @property
+    def variables(self) -> list[Variable]: ...
+
+    def write(self, prefix: str) -> None: ...
+
+    def read(self, prefix: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Variables:
+    """A State of TensorFlow variables in a fixed order, whatever their names: distributed ones, too."""
+
+    listed: Sequence[Any]
+
+    @property
+    def variables(self) -> list[Variable]:
+        """Name, shape and type of each."""
+        return [
+            Variable(name=each.name, shape=list(each.shape), dtype=tf.as_dtype(each.dtype).name) for each in self.listed
+        ]
+
+    def write(self, prefix: str) -> None:
+        """All values."""
+        self._checkpoint().write(prefix)
+
+    def read(self, prefix: str) -> None:
+        """All values; raises when one is missing."""
+        self._checkpoint().read(prefix).assert_existing_objects_matched()
+
+    def _checkpoint(self) -> Any:
+        return tf.train.Checkpoint(**{f"v{place:05d}": each for place, each in enumerate(self.listed)})
+
+
+class Checkpoints:
+    """The checkpoints of this process's training."""
+
+    def __init__(self, run: Run, emitter: Emitter) -> None:
+        self._run = run
+        self._emitter = emitter
+        self._every = run.spec.checkpoint_steps
+        self._writes = run.spec.checkpoints_kept > 0 and run.checkpoints is not None
+        self._folder, self._marker = _chosen(run)
+        self._last_step = self.start.step if self._marker else -1
+        self._state: State
+        self._size: Size
+        self._rate: float | None = None
+
+    @property
+    def start(self) -> Start:
+        """Where this training begins, known before anything is built."""
+        return Start(self._marker.step, self._marker.epoch) if self._marker else Start(0, 0)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics that the restored checkpoint was written with."""
+        return dict(self._marker.metrics) if self._marker else {}
+
+    def attach(self, state: State, *, size: Size, rate: float | None) -> None:
+        """What is saved and restored from now on; `rate` is the learning rate that the training aims at."""
+        self._state, self._size, self._rate = state, size, rate
+
+    def restore(self) -> Start:
+        """Take up the checkpoint that this run begins with, if any; raises `TrainingFailed` where it does not fit."""
+        marker = self._marker
+        if marker is None:
+            return self.start
+        _check_fit(marker, self._size, self._state.variables)
+        self._state.read(str(self._folder / PREFIX))
+        told = {"checkpoint": marker.name, "step": marker.step, "job": marker.job_id}
+        self._emitter.record(Facts(at=time(), facts={"resumed": told}))
+        if self._run.chief:
+            of = f" of j-{marker.job_id}" if marker.job_id else ""
+            say(f"goes on from the checkpoint at step {marker.step} (epoch {marker.epoch}){of}")
+        return self.start
+
+    @property
+    def has_other_rate(self) -> bool:
+        """True when this run aims at another learning rate than the one that wrote the checkpoint: then ours holds."""
+        return self._marker is not None and not _is_close(self._marker.rate, self._rate)
+
+    def steps_left(self, done: int, most: int) -> int:
+        """How many of `most` steps may be taken before one has to ask `is_due` again."""
+        return min(most, self._every - done % self._every) if self._writes and self._every else most
+
+    def is_due(self, step: int, *, epoch_over: bool, last: bool = False) -> bool:
+        """Whether to save after this step. The last step is always worth one."""
+        if not self._writes or step == self._last_step:
+            return False
+        return last or (step % self._every == 0 if self._every else epoch_over)
+
+    def save(self, *, step: int, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Write one. A disk that refuses is told in the log, and the training goes on with those there are."""
+        self._last_step = step
+        if not self._run.chief:
+            self._take_part()
+            return
+        began = perf_counter()
+        name = name_of(step=step, attempt=self._run.attempt)
+        place = (self._run.checkpoints or Path()) / name
+        try:
+            _make_folder(place, shared=self._run.checkpoints_shared)
+        except OSError as error:
+            self._take_part()
+            self._refused(place, error)
+            return
+        try:
+            self._state.write(str(place / PREFIX))
+            marker = self._marker_of(name, place, step=step, epoch=epoch, metrics=metrics)
+            sha256 = write_marker(place, marker)
+            kept = prune(place.parent, keep=self._run.spec.checkpoints_kept)
+        except _DISK_ERRORS as error:
+            remove(place)
+            self._refused(place, error)
+            return
+        self._emitter.record(
+            Checkpointed(
+                at=time(),
+                name=name,
+                step=step,
+                epoch=epoch,
+                metrics=marker.metrics,
+                size_bytes=marker.size_bytes,
+                sha256=sha256,
+                shared=self._run.checkpoints_shared,
+                kept=kept,
+                seconds=perf_counter() - began,
+            )
+        )
+
+    def _marker_of(self, name: str, place: Path, *, step: int, epoch: int, metrics: Mapping[str, float]) -> Marker:
+        return Marker(
+            name=name,
+            job_id=self._run.job_id,
+            attempt=self._run.attempt,
+            at=time(),
+            step=step,
+            epoch=epoch,
+            total_steps=self._size.total_steps,
+            steps_per_epoch=self._size.steps_per_epoch,
+            global_batch_size=self._size.batch,
+            seed=self._run.spec.seed,
+            rate=self._rate,
+            metrics={key: float(value) for key, value in metrics.items() if math.isfinite(value)},
+            files=parts_of(place),
+            variables=self._state.variables,
+            versions={"tensorflow": tf.__version__, "keras": tf.keras.__version__},
+        )
+
+    def _take_part(self) -> None:
+        """Read what the chief reads at this moment; what is written meanwhile nobody needs."""
+        scratch = tempfile.mkdtemp(prefix="checkpoint-")
+        try:
+            self._state.write(f"{scratch}/{PREFIX}")
+        except _DISK_ERRORS as error:
+            say(f"the scratch folder took no checkpoint: {error}")
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _refused(self, place: Path, error: Exception) -> None:
+        why = f"{place} could not be written: {getattr(error, 'strerror', None) or error}"
+        say(f"No checkpoint: {why}")
+        self._emitter.record(Facts(at=time(), facts={"checkpoint_failed": why[:500]}))
+
+
+def wait_for_next(folder: Path, *, after: tuple[int, int], pause: Callable[[float], None]) -> tuple[Path, Marker]:
+    """For an evaluator: the oldest complete checkpoint below `folder` that is newer than `after` (attempt, step).
+
+    Waits for one; `pause(s)` sleeps, and raises when nobody wants to wait any more. The training is over with a marker
+    whose `step` is its `total_steps`. Read it with `load`, which says whether it was still there.
+    """
+    while True:
+        for marker in complete_in(folder).values():
+            if order_of(marker.name) > after:
+                return folder / marker.name, marker
+        pause(POLL_S)
+
+
+def load(checkpoint: Path, state: State) -> bool:
+    """Read a checkpoint into `state`; False when it has been dropped meanwhile: then ask for the next one."""
+    try:
+        state.read(str(checkpoint / PREFIX))
+    except (tf.errors.NotFoundError, tf.errors.DataLossError, tf.errors.OutOfRangeError):
+        return False
+    return True
+
+
+def _chosen(run: Run) -> tuple[Path, Marker | None]:
+    """The checkpoint to begin with: the one that was named or, where that is torn, the newest whole one before it."""
+    if run.restore is None:
+        return Path(), None
+    named, folder = run.restore.name, run.restore.parent
+    for name, marker in reversed(complete_in(folder).items()):
+        place = folder / name
+        if order_of(name) > order_of(named):
+            continue
+        if name == named and run.restore_sha256 and digest_of(place / MARKER) != run.restore_sha256:
+            continue
+        if is_whole(place, marker):
+            return place, marker
+    raise TrainingFailed(f"The checkpoint {named} is not complete in {folder}, nor is any before it.")
+
+
+def _check_fit(marker: Marker, size: Size, variables: Sequence[Variable]) -> None:
+    held = f"The checkpoint at step {marker.step}"
+    if marker.global_batch_size != size.batch:
+        raise TrainingFailed(
+            f"{held} was written with a global batch of {marker.global_batch_size}, not {size.batch}: "
+            "steps would not mean the same. Set it to that."
+        )
+    if marker.steps_per_epoch != size.steps_per_epoch:
+        raise TrainingFailed(
+            f"{held} counts {marker.steps_per_epoch} steps to an epoch, this data has {size.steps_per_epoch}: "
+            "it is not the training set it was trained on."
+        )
+    theirs, ours = [(v.shape, v.dtype) for v in marker.variables], [(v.shape, v.dtype) for v in variables]
+    if theirs == ours:
+        return
+    for there, here in zip(marker.variables, variables, strict=False):
+        if (there.shape, there.dtype) != (here.shape, here.dtype):
+            raise TrainingFailed(
+                f"{held} does not fit this program: it holds {_shown(there)} where the program has {_shown(here)}."
+            )
+    raise TrainingFailed(
+        f"{held} does not fit this program: it holds {len(theirs)} variables, the program has {len(ours)}."
+    )
+
+
+def _shown(variable: Variable) -> str:
+    return f"{variable.name} {tuple(variable.shape)} {variable.dtype}"
+
+
+def _make_folder(place: Path, *, shared: bool) -> None:
+    """A shared place that is not there is not made: it is not mounted, and what is written would lie on this disk."""
+    if shared:
+        place.parent.mkdir(exist_ok=True)
+    remove(place)
+    place.mkdir(parents=not shared)
+
+
+def _is_close(one: float | None, other: float | None) -> bool:
+    return one == other or (one is not None and other is not None and math.isclose(one, other, rel_tol=1e-6))
