@@ -4,13 +4,16 @@ Pure: `services/dispatch.py` loads the cluster as it stands and applies the answ
 shows the same answer without applying it. Rules:
 a worker is never split over nodes; workers are spread over as many nodes as there are, evenly; a strategy of one
 process takes the node it fills best, so that room for gangs stays; coordinators and parameter servers hold a port but
-no device; all workers of a gang compute on the same kind of device; a port is taken once per address.
+no device; an evaluator sits beside the leader, whose checkpoints it reads, and computes on the CPU; all workers of a
+gang compute on the same kind of device; a port is taken once per address. A hand-written TF_CONFIG fixes the addresses:
+then each process takes the node that has its address.
 """
 
 from collections import Counter
 from dataclasses import dataclass
 
-from orchestrator.domain.tf_config import cluster_spec, tf_config
+from orchestrator.domain.strategies import GANGS, computing_roles, label, serving_roles
+from orchestrator.domain.tf_config import addresses_in, cluster_spec, extras_in, tf_config
 from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.states import DeviceKind, NodeState, Role, Strategy
 
@@ -89,16 +92,20 @@ class Never:
     message: str
 
 
-# TensorFlow's collectives on CPU see one device per process.
-ONE_CPU_DEVICE = "MultiWorkerMirrored computes on one CPU device per worker. Use 1 and more workers, or nodes with GPUs"
+# TensorFlow's collectives and its parameter servers' workers see one CPU device per process.
+ONE_CPU_DEVICE = "computes on one CPU device per worker. Use 1 and more workers, or nodes with GPUs"
+_ONE_CPU_DEVICE = frozenset({Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER})
 
 
 @dataclass(frozen=True)
 class _Seat:
+    """A process on its node. `port` 0 means that any free one will do."""
+
     role: Role
     index: int
     node: NodeView
     devices: tuple[int, ...]
+    port: int = 0
 
 
 def place(spec: JobSpec, cluster: ClusterView, *, port_offset: int = 0) -> Placed | NotNow | Never:
@@ -110,9 +117,10 @@ def place(spec: JobSpec, cluster: ClusterView, *, port_offset: int = 0) -> Place
     if never:
         return never
     for kind in _usable_kinds(spec):
-        workers = _seat_workers(spec, cluster.nodes, kind)
-        if workers is not None:
-            seats = workers + _seat_companions(spec, cluster.nodes, workers)
+        seats = _seat_as_written(spec, cluster, kind) if spec.tf_config else _seat(spec, cluster.nodes, kind)
+        if isinstance(seats, Never):
+            return seats
+        if seats is not None:
             return _with_ports(spec, seats, kind, cluster, port_offset)
     return NotNow(_shortage(spec, cluster.nodes))
 
@@ -124,7 +132,7 @@ def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
     kinds = _usable_kinds(spec)
     largest = max(node.count(kind) for node in cluster.nodes for kind in kinds)
     if largest < need and DeviceKind.CPU not in kinds:
-        return Never("devices_per_worker", ONE_CPU_DEVICE)
+        return Never("devices_per_worker", f"{label(spec.strategy)} {ONE_CPU_DEVICE}")
     if largest < need:
         return Never(
             "devices_per_worker",
@@ -144,10 +152,18 @@ def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
 
 
 def _usable_kinds(spec: JobSpec) -> tuple[DeviceKind, ...]:
-    """GPUs before CPU slots; no CPU slots where TensorFlow would use only the first of a worker's."""
-    if spec.strategy is Strategy.MULTI_WORKER_MIRRORED and spec.devices_per_worker > 1:
+    """GPUs before CPU slots; no CPU slots where TensorFlow would use only the first of a worker's; a TPU's host needs
+    no GPU."""
+    if spec.strategy in _ONE_CPU_DEVICE and spec.devices_per_worker > 1:
         return (DeviceKind.GPU,)
+    if spec.strategy is Strategy.TPU:
+        return (DeviceKind.CPU, DeviceKind.GPU)
     return (DeviceKind.GPU, DeviceKind.CPU)
+
+
+def _seat(spec: JobSpec, nodes: tuple[NodeView, ...], kind: DeviceKind) -> list[_Seat] | None:
+    workers = _seat_workers(spec, nodes, kind)
+    return None if workers is None else workers + _seat_companions(spec, nodes, workers)
 
 
 def _seat_workers(spec: JobSpec, nodes: tuple[NodeView, ...], kind: DeviceKind) -> list[_Seat] | None:
@@ -155,7 +171,7 @@ def _seat_workers(spec: JobSpec, nodes: tuple[NodeView, ...], kind: DeviceKind) 
     free = {node.node_id: node.free(kind) for node in nodes}
     seated: Counter[str] = Counter()
     seats = []
-    for index in range(spec.workers):
+    for role, index in computing_roles(spec):
         able = [node for node in nodes if len(free[node.node_id]) >= need]
         if not able:
             return None
@@ -165,22 +181,51 @@ def _seat_workers(spec: JobSpec, nodes: tuple[NodeView, ...], kind: DeviceKind) 
             best = min(able, key=lambda node: (seated[node.node_id], -len(free[node.node_id]), node.name))
         taken, free[best.node_id] = free[best.node_id][:need], free[best.node_id][need:]
         seated[best.node_id] += 1
-        seats.append(_Seat(Role.WORKER, index, best, tuple(taken)))
+        seats.append(_Seat(role, index, best, tuple(taken)))
     return seats
 
 
 def _seat_companions(spec: JobSpec, nodes: tuple[NodeView, ...], workers: list[_Seat]) -> list[_Seat]:
-    """The coordinator and the parameter servers: spread over the ready nodes, away from workers where there is room."""
-    if spec.strategy is not Strategy.PARAMETER_SERVER:
-        return []
+    """Those without a device: spread over the ready nodes, away from workers where there is room; an evaluator beside
+    the leader."""
     ready = [node for node in nodes if node.state is NodeState.READY]
     load = Counter(seat.node.node_id for seat in workers)
     companions: Counter[str] = Counter()
-    seats = []
-    for role, index in [(Role.CHIEF, 0), *((Role.PS, index) for index in range(spec.ps))]:
-        best = min(ready, key=lambda node: (companions[node.node_id], load[node.node_id], node.name))
+    seats: list[_Seat] = []
+    for role, index in serving_roles(spec):
+        if role is Role.EVALUATOR:
+            best = _leader([*seats, *workers]).node
+        else:
+            best = min(ready, key=lambda node: (companions[node.node_id], load[node.node_id], node.name))
         companions[best.node_id] += 1
         seats.append(_Seat(role, index, best, ()))
+    return seats
+
+
+def _leader(seats: list[_Seat]) -> _Seat:
+    return next((seat for seat in seats if seat.role is Role.CHIEF), next(s for s in seats if s.role is Role.WORKER))
+
+
+def _seat_as_written(spec: JobSpec, cluster: ClusterView, kind: DeviceKind) -> list[_Seat] | Never | None:
+    """Each process on a node of the address that a hand-written TF_CONFIG gives it."""
+    free = {node.node_id: node.free(kind) for node in cluster.nodes}
+    computing = set(computing_roles(spec))
+    seats: list[_Seat] = []
+    for role, index, host, port in addresses_in(spec.tf_config):
+        need = spec.devices_per_worker if (role, index) in computing else 0
+        here = [node for node in cluster.nodes if node.address == host]
+        if not here:
+            return Never("tf_config", f"{host} (of {role.value} {index}) is the address of no node of the cluster")
+        if need and max(node.count(own) for node in here for own in DeviceKind) < need:
+            return Never("tf_config", f"no node at {host} has {_count(need, 'device')} for {role.value} {index}")
+        able = [node for node in here if node.state is NodeState.READY and len(free[node.node_id]) >= need]
+        if not able:
+            return None
+        best = max(able, key=lambda node: len(free[node.node_id]))
+        taken, free[best.node_id] = free[best.node_id][:need], free[best.node_id][need:]
+        seats.append(_Seat(role, index, best, tuple(taken), port))
+    if spec.validation == "evaluator":
+        seats.append(_Seat(Role.EVALUATOR, 0, _leader(seats).node, ()))
     return seats
 
 
@@ -198,7 +243,9 @@ def _with_ports(
     taken = set(cluster.ports_taken)
     ports = []
     for seat in seats:
-        port = _free_port(seat.node.address, taken, cluster, port_offset)
+        if seat.port and (seat.node.address, seat.port) in taken:
+            return NotNow(f"port {seat.port} of {seat.node.address}, which the TF_CONFIG names, is held by another job")
+        port = seat.port or _free_port(seat.node.address, taken, cluster, port_offset)
         if port is None:
             return NotNow(
                 f"no port is free on {seat.node.name} ({seat.node.address}): "
@@ -207,7 +254,7 @@ def _with_ports(
         taken.add((seat.node.address, port))
         ports.append(port)
     addresses = [f"{seat.node.address}:{port}" for seat, port in zip(seats, ports, strict=True)]
-    distributed = spec.strategy in (Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER)
+    distributed, extras = spec.strategy in GANGS, extras_in(spec.tf_config)
     whole = cluster_spec((seat.role, seat.index, address) for seat, address in zip(seats, addresses, strict=True))
     return Placed(
         tuple(
@@ -220,7 +267,7 @@ def _with_ports(
                 port=port,
                 devices=seat.devices,
                 device_kind=kind if seat.devices else DeviceKind.CPU,
-                tf_config=tf_config(whole, seat.role, seat.index) if distributed else None,
+                tf_config=extras | tf_config(whole, seat.role, seat.index) if distributed else None,
             )
             for seat, port in zip(seats, ports, strict=True)
         )

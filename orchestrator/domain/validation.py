@@ -1,40 +1,74 @@
 """A job request as typed in a form or sent by REST → typed fields, or what is wrong with each and how to mend it.
 
 Nothing raises, whatever the request holds. `services/submission.py` is the caller; it resolves cluster and program
-first, because hyper-parameters are checked against what the recipe declares.
+first, because hyper-parameters are checked against what the recipe declares. Which values cannot go together is said
+by `combinations.py`.
 """
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import PurePosixPath
 
 from orchestrator.domain.recipes import RecipeInfo
-from orchestrator.domain.values import Bad, choice, integer, number, param_value, text
+from orchestrator.domain.strategies import WORDS
+from orchestrator.domain.values import Bad, boolean, choice, integer, number, param_value, text
 from worker_agent.protocol.job_spec import ParamValue
-from worker_agent.protocol.states import Strategy
+from worker_agent.protocol.states import Keras, Kind, Strategy
 
 KNOWN_FIELDS = (
     "name",
     "cluster",
     "recipe",
     "code",
+    "kind",
     "params",
     "strategy",
     "workers",
     "ps",
     "devices_per_worker",
+    "chief",
     "global_batch_size",
     "epochs",
+    "accumulation",
     "learning_rate",
     "lr_scaling",
     "warmup_epochs",
+    "precision",
+    "jit",
+    "steps_per_execution",
     "seed",
+    "communication",
+    "cross_device",
+    "min_shard_bytes",
+    "model_parallel",
+    "micro_batches",
+    "tpu",
+    "sharding",
+    "validation",
+    "checkpoint_steps",
+    "checkpoints_kept",
+    "resume_from",
+    "arguments",
+    "working_dir",
+    "tf_config",
+    "keras",
+    "requirements",
     "env",
     "priority",
     "time_limit_s",
 )
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 ENV_RESERVED = frozenset({"TF_CONFIG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "TF_USE_LEGACY_KERAS", "GRPC_FAIL_FAST"})
+# A name, extras, versions and a marker as in PEP 508; a hyphen cannot begin it, and addresses cannot stand in it.
+_VERSION = r"(?:[<>~!=]=?=?)[ ]?[A-Za-z0-9][A-Za-z0-9.*+_-]*"
+REQUIREMENT = re.compile(
+    rf"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[A-Za-z0-9._, -]*\])?[ ]?(?:{_VERSION}(?:,[ ]?{_VERSION})*)?"
+    r"(?:[ ]?;[A-Za-z0-9_.<>=!'\" ()]*)?"
+)
+REQUIREMENT_CHARS = 200
 ENV_LIMIT = 100
 ENV_VALUE_CHARS = 4096
 MAX_WORKERS = 1024
@@ -45,7 +79,35 @@ MAX_EPOCHS = 100_000
 MAX_SEED = 2**31 - 1
 MAX_PRIORITY = 100
 MAX_TIME_LIMIT_S = 30 * 86_400
-LR_SCALINGS = ("none", "linear")
+MAX_BYTES = 1 << 40
+MAX_STEPS = 10**9
+MAX_PARTS = 4096
+MAX_KEPT = 1000
+MAX_ARGUMENTS = 200
+ARGUMENT_CHARS = 4096
+REQUIREMENTS_LIMIT = 100
+TF_CONFIG_CHARS = 100_000
+CHOICES: dict[str, tuple[str, ...]] = {
+    "lr_scaling": ("none", "linear", "sqrt"),
+    "precision": ("float32", "mixed_float16", "mixed_bfloat16"),
+    "communication": ("auto", "ring", "nccl"),
+    "cross_device": ("auto", "nccl", "hierarchical_copy", "reduction_to_one_device"),
+    "sharding": ("auto", "data", "file", "off"),
+    "validation": ("gang", "evaluator"),
+}
+# Whole numbers with the same default under every strategy: lowest, highest, default.
+COUNTS: dict[str, tuple[int, int, int]] = {
+    "accumulation": (1, MAX_PARTS, 1),
+    "steps_per_execution": (0, 1_000_000, 0),
+    "min_shard_bytes": (0, MAX_BYTES, 0),
+    "micro_batches": (1, MAX_PARTS, 4),
+    "checkpoint_steps": (0, MAX_STEPS, 0),
+    "checkpoints_kept": (0, MAX_KEPT, 3),
+    "resume_from": (0, 2**53, 0),
+    "seed": (0, MAX_SEED, 0),
+    "priority": (-MAX_PRIORITY, MAX_PRIORITY, 0),
+    "time_limit_s": (0, MAX_TIME_LIMIT_S, 0),
+}
 # Strategies that agents can run.
 OFFERED = (
     Strategy.ONE_DEVICE,
@@ -74,13 +136,22 @@ def read_fields(request: Mapping[object, object], recipe: RecipeInfo | None) -> 
     strategy = _require(found, request, "strategy", lambda raw: choice(raw, names), f"choose one of {', '.join(names)}")
     if strategy is not None:
         found.values["strategy"] = Strategy(str(strategy))
+    kind = _take(found, request, "kind", lambda raw: choice(raw, [each.value for each in Kind]), Kind.RECIPE.value)
+    if kind is not None:
+        found.values["kind"] = Kind(str(kind))
     _require(found, request, "name", lambda raw: text(raw, limit=100), "give the job a name")
     _read_sizes(found, request)
     _read_learning(found, request)
-    _take(found, request, "priority", lambda raw: integer(raw, -MAX_PRIORITY, MAX_PRIORITY), 0)
-    _take(found, request, "time_limit_s", lambda raw: integer(raw, 0, MAX_TIME_LIMIT_S), 0)
+    for name, (low, high, default) in COUNTS.items():
+        _take(found, request, name, partial(integer, low=low, high=high), default)
+    for name, options in CHOICES.items():
+        _take(found, request, name, partial(choice, options=options), options[0])
+    _take(found, request, "jit", boolean, default=False)
+    _take(found, request, "tpu", lambda raw: text(raw, limit=200), "")
+    _read_script(found, request)
     _take(found, request, "env", _env, {})
-    _read_params(found, request.get("params"), recipe)
+    if found.values.get("kind") is not Kind.SCRIPT:
+        _read_params(found, request.get("params"), recipe)
     return found
 
 
@@ -91,37 +162,36 @@ def env_problem(raw: object) -> str:
 
 
 def _read_sizes(found: Fields, request: Mapping[object, object]) -> None:
+    """A field that the strategy reads has a default that makes something of it; model_parallel splits over all."""
     strategy = found.values.get("strategy")
-    several = strategy in (Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER)
-    parameter_server = strategy is Strategy.PARAMETER_SERVER
-    workers = _take(found, request, "workers", lambda raw: integer(raw, 1, MAX_WORKERS), 2 if several else 1)
-    ps = _take(found, request, "ps", lambda raw: integer(raw, 0, MAX_PS), 1 if parameter_server else 0)
-    default_devices = 2 if strategy is Strategy.MIRRORED else 1
-    devices = _take(found, request, "devices_per_worker", lambda raw: integer(raw, 1, MAX_DEVICES), default_devices)
+    reads = WORDS[strategy].fields if isinstance(strategy, Strategy) else frozenset()
+    several = 2 if "workers" in reads else 1
+    alone = "devices_per_worker" in reads and several == 1
+    workers = _take(found, request, "workers", lambda raw: integer(raw, 1, MAX_WORKERS), several)
+    devices = _take(found, request, "devices_per_worker", lambda raw: integer(raw, 1, MAX_DEVICES), 2 if alone else 1)
+    _take(found, request, "ps", lambda raw: integer(raw, 0, MAX_PS), 1 if "ps" in reads else 0)
+    _take(found, request, "chief", boolean, default=False)
     _take(found, request, "global_batch_size", lambda raw: integer(raw, 1, MAX_BATCH), 64)
-    if strategy in (Strategy.ONE_DEVICE, Strategy.MIRRORED) and workers not in (1, None):
-        found.errors.append(("workers", f"{strategy} runs in one process: set 1, or choose multi_worker_mirrored"))
-    if strategy is Strategy.ONE_DEVICE and devices not in (1, None):
-        found.errors.append(("devices_per_worker", "one_device uses one device: set 1, or choose mirrored"))
-    if parameter_server and devices not in (1, None):
-        found.errors.append(("devices_per_worker", "under parameter_server each worker computes on one device: set 1"))
-    if parameter_server and ps == 0:
-        found.errors.append(("ps", "parameter_server needs at least one parameter server: set 1 or more"))
-    if strategy is not None and not parameter_server and ps not in (0, None):
-        found.errors.append(("ps", f"{strategy} has no parameter servers: set 0, or choose parameter_server"))
+    whole = workers * devices if isinstance(workers, int) and isinstance(devices, int) else 1
+    default = whole if "model_parallel" in reads and found.values.get("kind") is not Kind.SCRIPT else 1
+    _take(found, request, "model_parallel", lambda raw: integer(raw, 1, MAX_WORKERS * MAX_DEVICES), default)
 
 
 def _read_learning(found: Fields, request: Mapping[object, object]) -> None:
     epochs = _take(found, request, "epochs", lambda raw: integer(raw, 1, MAX_EPOCHS), 5)
-    rate = _take(found, request, "learning_rate", lambda raw: number(raw, 1e-12, 1000.0), None)
-    scaling = _take(found, request, "lr_scaling", lambda raw: choice(raw, LR_SCALINGS), "none")
-    _take(found, request, "seed", lambda raw: integer(raw, 0, MAX_SEED), 0)
+    _take(found, request, "learning_rate", lambda raw: number(raw, 1e-12, 1000.0), None)
     most = epochs if isinstance(epochs, int) else MAX_EPOCHS
-    warmup = _take(found, request, "warmup_epochs", lambda raw: number(raw, 0.0, float(most)), 0.0)
-    if scaling == "linear" and rate is None and _absent(request.get("learning_rate")):
-        found.errors.append(("learning_rate", "linear scaling multiplies a learning rate: give one"))
-    if scaling == "none" and warmup not in (0.0, None):
-        found.errors.append(("warmup_epochs", "warm-up leads to a scaled rate: set lr_scaling to linear, or this to 0"))
+    _take(found, request, "warmup_epochs", lambda raw: number(raw, 0.0, float(most)), 0.0)
+
+
+def _read_script(found: Fields, request: Mapping[object, object]) -> None:
+    keras = _take(found, request, "keras", lambda raw: choice(raw, [each.value for each in Keras]), None)
+    if keras is not None:
+        found.values["keras"] = Keras(str(keras))
+    _take(found, request, "arguments", _arguments, [])
+    _take(found, request, "working_dir", _folder, "")
+    _take(found, request, "tf_config", _tf_config, "")
+    _take(found, request, "requirements", _requirements, "")
 
 
 def _read_params(found: Fields, raw: object, recipe: RecipeInfo | None) -> None:
@@ -168,6 +238,58 @@ def _env(raw: object) -> dict[str, str] | Bad:
             return Bad(f"{name} {cleaned.message}")
         values[name] = cleaned
     return values
+
+
+def _arguments(raw: object) -> list[str] | Bad:
+    if not isinstance(raw, list | tuple):
+        return Bad('has to be a list of texts, such as ["--epochs", "3"]')
+    if len(raw) > MAX_ARGUMENTS:
+        return Bad(f"at most {MAX_ARGUMENTS} arguments; there are {len(raw)}")
+    values: list[str] = []
+    for number_, value in enumerate(raw, start=1):
+        cleaned = text(value, limit=ARGUMENT_CHARS, lines=True, empty=True)
+        if isinstance(cleaned, Bad):
+            return Bad(f"argument {number_} {cleaned.message}")
+        values.append(cleaned)
+    return values
+
+
+def _folder(raw: object) -> str | Bad:
+    """A folder inside the program's, as a POSIX path without detours."""
+    cleaned = text(raw, limit=500)
+    if isinstance(cleaned, Bad):
+        return cleaned
+    path = PurePosixPath(cleaned)
+    if path.is_absolute() or ".." in path.parts or "\\" in cleaned:
+        return Bad("has to be a folder inside the program's own, such as src/train: no leading / and no ..")
+    return "" if str(path) == "." else str(path)
+
+
+def _tf_config(raw: object) -> str | Bad:
+    """JSON text, or the object itself as REST may send it."""
+    if isinstance(raw, Mapping):
+        try:
+            raw = json.dumps(raw, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            return Bad("has to be JSON")
+    return text(raw, limit=TF_CONFIG_CHARS, lines=True)
+
+
+def _requirements(raw: object) -> str | Bad:
+    """Names and versions alone: options and addresses would take packages from elsewhere than the nodes' index."""
+    cleaned = text(raw, limit=REQUIREMENTS_LIMIT * REQUIREMENT_CHARS, lines=True)
+    if isinstance(cleaned, Bad):
+        return cleaned
+    lines = [line.split(" #")[0].strip() for line in cleaned.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    if len(lines) > REQUIREMENTS_LIMIT:
+        return Bad(f"at most {REQUIREMENTS_LIMIT} lines; there are {len(lines)}")
+    for line in lines:
+        if len(line) > REQUIREMENT_CHARS or not REQUIREMENT.fullmatch(line):
+            return Bad(
+                f"{line[:60]!r} is no package name with a version, such as einops==0.8 (no options, no addresses)"
+            )
+    return "\n".join(lines)
 
 
 def _require(

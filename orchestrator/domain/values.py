@@ -72,10 +72,20 @@ def choice(raw: object, options: Sequence[str]) -> str | Bad:
     return Bad(f"has to be one of {', '.join(options)}")
 
 
+def boolean(raw: object) -> bool | Bad:
+    """True or false, as such or as a word."""
+    if isinstance(raw, bool):
+        return raw
+    words = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
+    if isinstance(raw, str) and raw.strip().lower() in words:
+        return words[raw.strip().lower()]
+    return Bad("has to be true or false")
+
+
 def param_value(raw: object, param: ParamInfo) -> ParamValue | Bad:
     """A hyper-parameter's value by its declared type, range and choices."""
     if param.type == "bool":
-        return _boolean(raw)
+        return boolean(raw)
     if param.type == "str":
         return text(raw, limit=TEXT_PARAM_CHARS, lines=True, empty=True)
     if param.type == "choice":
@@ -95,15 +105,6 @@ def _whole(raw: object) -> int | None:
     if isinstance(raw, str) and _INTEGER.fullmatch(raw.strip()):
         return int(raw)
     return None
-
-
-def _boolean(raw: object) -> bool | Bad:
-    if isinstance(raw, bool):
-        return raw
-    words = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
-    if isinstance(raw, str) and raw.strip().lower() in words:
-        return words[raw.strip().lower()]
-    return Bad("has to be true or false")
 
 
 def _option(raw: object, options: Sequence[ParamValue]) -> ParamValue | Bad:

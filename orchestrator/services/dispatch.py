@@ -54,7 +54,9 @@ def _dispatch(job_id: int, now: datetime) -> bool:
     # Two gangs of one cluster are placed one after the other: devices have no constraint in the database.
     cluster = Cluster.objects.select_for_update().get(pk=job.cluster_id)
     spec = job.typed_spec
-    view = cluster_view(cluster, ports_avoided=_ports_of_earlier_launches(job))
+    # A hand-written TF_CONFIG leaves no other ports to go to.
+    avoided = frozenset() if spec.tf_config else _ports_of_earlier_launches(job)
+    view = cluster_view(cluster, ports_avoided=avoided)
     outcome = planning.place(spec, view, port_offset=(job.pk + job.attempt) * PORT_STRIDE)
     if not isinstance(outcome, Placed):
         reason = outcome.waiting_for if isinstance(outcome, planning.NotNow) else outcome.message

@@ -10,9 +10,10 @@ from functools import partial
 
 import msgspec
 
-from orchestrator.domain import batching, planning, validation
+from orchestrator.domain import batching, combinations, planning, tf_config_lint, validation
 from orchestrator.domain.batching import BatchPlan, Indivisible
-from orchestrator.domain.planning import Never, NodeView, NotNow, PlannedReplica
+from orchestrator.domain.findings import Finding
+from orchestrator.domain.planning import ClusterView, Never, NodeView, NotNow, PlannedReplica
 from orchestrator.domain.recipes import RecipeInfo
 from orchestrator.models import Cluster, User
 from orchestrator.services import code
@@ -20,9 +21,12 @@ from orchestrator.services.code import Program
 from orchestrator.services.errors import FieldError
 from orchestrator.services.snapshot import cluster_view
 from worker_agent.protocol.job_spec import CodeRef, JobSpec
+from worker_agent.protocol.states import Kind
 
 PLACEHOLDER_CODE = CodeRef(sha256="", entry="")
-SHAPE_FIELDS = ("strategy", "workers", "ps", "devices_per_worker")
+# Without these the gang has no shape, and nothing can be said of its batch or its place.
+SHAPE_FIELDS = frozenset({"strategy", "kind", "workers", "ps", "devices_per_worker", "chief", "validation"})
+ARITHMETIC_FIELDS = SHAPE_FIELDS | {"global_batch_size", "accumulation", "model_parallel", "micro_batches"}
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,8 @@ class Preview:
     """What would happen if the request were submitted now. Parts that the errors make unknowable are empty.
 
     `waiting_for` "" with a placement means it would start at once. `tf_configs` is keyed `worker:0`. `nearest` are the
-    global batch sizes around the given one that divide, when it does not.
+    global batch sizes around the given one that divide, when it does not. `findings` are what was found beyond errors
+    at fields: all of a hand-written TF_CONFIG's, warnings among them.
     """
 
     errors: list[FieldError]
@@ -51,27 +56,30 @@ class Preview:
     tf_configs: dict[str, dict[str, object]] = field(default_factory=dict)
     nodes: tuple[NodeView, ...] = ()
     nearest: tuple[int, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
 class _Read:
-    """A request taken apart; `spec` also for an incomplete request, when its gang's shape is sound."""
+    """A request taken apart; `spec` also for an incomplete request, when its gang's shape is sound; `view` with it."""
 
     errors: list[FieldError]
-    spec: JobSpec | None
-    batch: BatchPlan | None
-    cluster: Cluster | None
-    program: Program | None
-    info: RecipeInfo | None
+    spec: JobSpec | None = None
+    batch: BatchPlan | None = None
+    cluster: Cluster | None = None
+    view: ClusterView | None = None
+    program: Program | None = None
+    info: RecipeInfo | None = None
     nearest: tuple[int, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
 
 def check(request: object, *, by: User) -> Checked:
     """The job that the request describes, or everything that is wrong with it."""
     read = _read(request, by=by)
     errors = list(read.errors)
-    if read.spec and read.cluster:
-        outcome = planning.place(read.spec, cluster_view(read.cluster))
+    if read.spec and read.view:
+        outcome = planning.place(read.spec, read.view)
         if isinstance(outcome, Never):
             errors.append(FieldError(outcome.field, outcome.message))
     if errors:
@@ -82,13 +90,11 @@ def check(request: object, *, by: User) -> Checked:
 def preview(request: object, *, by: User) -> Preview:
     """Batch arithmetic, placement and TF_CONFIG of a request as far as it goes, also while it is incomplete."""
     read = _read(request, by=by)
-    if read.cluster is None:
-        return Preview(read.errors, read.batch, nearest=read.nearest)
-    view = cluster_view(read.cluster)
-    known = partial(Preview, batch=read.batch, nodes=view.nodes, nearest=read.nearest)
-    if read.spec is None:
+    nodes = read.view.nodes if read.view else ()
+    known = partial(Preview, batch=read.batch, nodes=nodes, nearest=read.nearest, findings=read.findings)
+    if read.spec is None or read.view is None:
         return known(read.errors)
-    outcome = planning.place(read.spec, view)
+    outcome = planning.place(read.spec, read.view)
     if isinstance(outcome, Never):
         return known([*read.errors, FieldError(outcome.field, outcome.message)])
     if isinstance(outcome, NotNow):
@@ -99,8 +105,9 @@ def preview(request: object, *, by: User) -> Preview:
 
 def _read(request: object, *, by: User) -> _Read:
     if not isinstance(request, Mapping):
-        return _Read([FieldError("", "a job is described by an object of fields")], None, None, None, None, None)
+        return _Read([FieldError("", "a job is described by an object of fields")])
     cluster, errors = _cluster(request.get("cluster"))
+    view = cluster_view(cluster) if cluster else None
     resolved = code.resolve(request, by=by)
     program = resolved if isinstance(resolved, Program) else None
     if not isinstance(resolved, Program):
@@ -108,22 +115,37 @@ def _read(request: object, *, by: User) -> _Read:
     fields = validation.read_fields(request, program.info if program else None)
     errors += [FieldError(name, message) for name, message in fields.errors]
     broken = {error.field for error in errors}
+    asked = _spec(fields.values, broken, cluster=cluster.name if cluster else "", program=program)
+    if asked is None:
+        return _Read(errors, cluster=cluster, view=view, program=program, info=resolved.info)
+    refused = combinations.refusals(asked) or (combinations.refusals_in(asked, view) if view else [])
+    findings = tuple(tf_config_lint.lint(asked.tf_config, asked, view)) if asked.tf_config else ()
+    refused += [("tf_config", finding.sentence) for finding in findings if finding.blocks]
+    errors += [FieldError(name, message) for name, message in refused if name not in broken]
+    broken |= {name for name, _message in refused}
     batch: BatchPlan | None = None
     nearest: tuple[int, ...] = ()
-    if not broken & {*SHAPE_FIELDS, "global_batch_size"}:
-        divided = _divide(fields.values)
+    if asked.kind is Kind.RECIPE and not broken & ARITHMETIC_FIELDS:
+        divided = batching.of_spec(asked)
         if isinstance(divided, Indivisible):
             errors.append(FieldError("global_batch_size", divided.message))
             nearest = divided.nearest
         else:
             batch = divided
-    spec = None
-    if cluster and not broken & set(SHAPE_FIELDS):
-        sound = {name: value for name, value in fields.values.items() if name not in broken}
-        given = {"name": "-", "params": {}, "env": {}} | sound
-        reference = program.ref if program else PLACEHOLDER_CODE
-        spec = msgspec.convert({**given, "cluster": cluster.name, "code": msgspec.to_builtins(reference)}, JobSpec)
-    return _Read(errors, spec, batch, cluster, program, resolved.info, nearest)
+    if view is None or broken & SHAPE_FIELDS:
+        spec = None
+    else:
+        spec = msgspec.structs.replace(asked, tf_config="") if "tf_config" in broken else asked
+    return _Read(errors, spec, batch, cluster, view, program, resolved.info, nearest, findings)
+
+
+def _spec(values: Mapping[str, object], broken: set[str], *, cluster: str, program: Program | None) -> JobSpec | None:
+    """What was asked for; fields that are wrong have their default. None when the gang's shape is among them."""
+    if broken & SHAPE_FIELDS:
+        return None
+    sound = {name: value for name, value in values.items() if name not in broken}
+    reference = program.ref if program else PLACEHOLDER_CODE
+    return JobSpec(**{"name": "-"} | sound | {"cluster": cluster, "code": reference})  # type: ignore[arg-type]
 
 
 def _cluster(name: object) -> tuple[Cluster | None, list[FieldError]]:
@@ -135,17 +157,3 @@ def _cluster(name: object) -> tuple[Cluster | None, list[FieldError]]:
         return None, [FieldError("cluster", "no cluster is registered yet: an administrator registers one first")]
     ask = "choose a cluster" if name in (None, "") else "there is no cluster of that name"
     return None, [FieldError("cluster", f"{ask}; there is {known}")]
-
-
-def _divide(values: Mapping[str, object]) -> BatchPlan | Indivisible:
-    spec = msgspec.convert(
-        {
-            **{name: values[name] for name in (*SHAPE_FIELDS, "global_batch_size")},
-            **{name: values[name] for name in ("learning_rate", "lr_scaling", "warmup_epochs") if name in values},
-            "name": "-",
-            "cluster": "-",
-            "code": msgspec.to_builtins(PLACEHOLDER_CODE),
-        },
-        JobSpec,
-    )
-    return batching.of_spec(spec)

@@ -2,13 +2,15 @@
 
 import math
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.domain.recipes import ParamInfo, RecipeInfo
 from orchestrator.domain.validation import KNOWN_FIELDS, env_problem, read_fields
-from worker_agent.protocol.states import Strategy
+from worker_agent.protocol.job_spec import JobSpec
+from worker_agent.protocol.states import Keras, Kind, Strategy
 
 RECIPE = RecipeInfo(
     "T",
@@ -70,23 +72,19 @@ def test_text_from_forms_is_read_as_numbers():
         ("strategy", None, "choose one of one_device"),
         ("strategy", "tpu", "has to be one of"),
         ("strategy", {}, "has to be one of"),
-        ("workers", 2, "one_device runs in one process"),
         ("workers", 0, "from 1 to 1024, not 0"),
         ("workers", True, "whole number"),
         ("workers", 1.5, "whole number"),
         ("workers", math.nan, "whole number"),
         ("workers", 10**4000, "so large a number"),
         ("workers", "9" * 5000, "whole number"),
-        ("ps", 1, "has no parameter servers"),
-        ("devices_per_worker", 2, "choose mirrored"),
         ("global_batch_size", -1, "from 1"),
         ("epochs", "many", "whole number"),
         ("learning_rate", math.nan, "not a number"),
         ("learning_rate", "inf", "infinity"),
         ("learning_rate", 0, "from 1e-12"),
         ("learning_rate", 10**4000, "has to be a number"),
-        ("lr_scaling", "sqrt", "none, linear"),
-        ("warmup_epochs", 3, "set lr_scaling to linear"),
+        ("lr_scaling", "cubic", "none, linear, sqrt"),
         ("warmup_epochs", 6, "from 0 to 5"),
         ("seed", -1, "from 0"),
         ("priority", 101, "from -100 to 100"),
@@ -100,10 +98,69 @@ def test_text_from_forms_is_read_as_numbers():
         ("env", {f"V{number}": "" for number in range(101)}, "at most 100"),
         ("params", [1], "has to be an object"),
         ("nodes", "n1", "there is no field 'nodes'"),
+        ("kind", "notebook", "recipe, script"),
+        ("keras", "keras2", "keras3, tf_keras"),
+        ("chief", "perhaps", "true or false"),
+        ("jit", 2, "true or false"),
+        ("accumulation", 0, "from 1 to 4096"),
+        ("precision", "float8", "float32, mixed_float16, mixed_bfloat16"),
+        ("communication", "gloo", "auto, ring, nccl"),
+        ("cross_device", "ring", "reduction_to_one_device"),
+        ("sharding", "FILE", "auto, data, file, off"),
+        ("validation", "none", "gang, evaluator"),
+        ("model_parallel", 0, "from 1"),
+        ("micro_batches", "four", "whole number"),
+        ("checkpoints_kept", -1, "from 0"),
+        ("resume_from", "last", "whole number"),
+        ("tpu", "a\nb", "control character"),
+        ("arguments", "--x", "list of texts"),
+        ("arguments", ["a", 1], "argument 2 has to be a text"),
+        ("arguments", ["a\x00"], "argument 1 contains a control character"),
+        ("arguments", ["x"] * 201, "at most 200"),
+        ("working_dir", "/etc", "no leading /"),
+        ("working_dir", "a/../../b", "no .."),
+        ("tf_config", 5, "has to be a text"),
+        ("tf_config", {"a": math.nan}, "has to be JSON"),
+        ("requirements", "--index-url http://x", "no options"),
+        ("requirements", "-e .", "no options"),
+        ("requirements", "x @ http://x/y.whl", "no addresses"),
+        ("requirements", "einops==1\ngit+https://x", "'git+https://x' is no package name"),
+        ("requirements", "a" * 201, "no package name"),
+        ("requirements", "a\n" * 101, "at most 100 lines; there are 101"),
     ],
 )
 def test_what_is_wrong_is_said_at_its_field(field, value, words):
     assert words in errors_of(**{field: value})[field]
+
+
+def test_what_a_script_has_is_read_as_it_is_meant():
+    values = values_of(
+        kind="script",
+        arguments=["--epochs", "3", ""],
+        working_dir="./src/train/",
+        tf_config={"cluster": {"worker": ["h:1"]}},
+        keras="tf_keras",
+        requirements="# ours\neinops==0.8  # small\n\nrich[a,b]>=1,<2; python_version > '3'\n",
+    )
+    assert (values["kind"], values["keras"]) == (Kind.SCRIPT, Keras.TF_KERAS)
+    assert values["arguments"] == ["--epochs", "3", ""]
+    assert values["working_dir"] == "src/train"
+    assert values["tf_config"] == '{"cluster": {"worker": ["h:1"]}}'
+    assert values["requirements"] == "einops==0.8\nrich[a,b]>=1,<2; python_version > '3'"
+    assert "params" not in values
+
+
+def test_an_absent_field_has_the_default_of_the_job_spec():
+    values = values_of()
+    for known in msgspec.structs.fields(JobSpec):
+        if known.name in values and known.name not in ("name", "strategy", "params"):
+            default = known.default_factory() if known.default is msgspec.NODEFAULT else known.default
+            assert values[known.name] == default, known.name
+
+
+def test_every_field_of_the_job_spec_can_be_asked_for():
+    fields = {known.name for known in msgspec.structs.fields(JobSpec)}
+    assert set(KNOWN_FIELDS) - {"recipe"} == fields - {"version"}
 
 
 @pytest.mark.parametrize(
@@ -121,15 +178,6 @@ def test_what_is_wrong_is_said_at_its_field(field, value, words):
 )
 def test_hyper_parameters_are_held_to_their_declaration(param, value, words):
     assert words in errors_of(params={param: value})[f"params.{param}"]
-
-
-def test_parameter_server_needs_a_server_and_single_devices():
-    found = errors_of(strategy="parameter_server", ps=0, devices_per_worker=2)
-    assert set(found) == {"ps", "devices_per_worker"}
-
-
-def test_linear_scaling_needs_a_rate():
-    assert "give one" in errors_of(lr_scaling="linear")["learning_rate"]
 
 
 def test_the_same_rules_for_a_clusters_environment():

@@ -113,3 +113,48 @@ def test_junk_never_raises(member, fields):
     request = request_for(cluster) | fields
     assert submission.check(request, by=member).spec is None
     assert submission.preview(request, by=member).errors
+
+
+def test_what_cannot_go_together_is_said_before_anything_starts(member):
+    lab = make_lab()
+    checked = submission.check(request_for(lab, communication="nccl"), by=member)
+    assert "no node of cluster" in fields_of(checked.errors)["communication"]
+    assert checked.spec is None
+    found = fields_of(submission.check(request_for(lab, cross_device="nccl"), by=member).errors)
+    assert "does not read cross_device" in found["cross_device"]
+
+
+def test_a_value_that_cannot_be_read_is_told_once(member):
+    errors = submission.check(request_for(make_lab(), strategy="mirrored", workers="x"), by=member).errors
+    assert [error.field for error in errors] == ["workers"]
+
+
+def test_the_preview_of_a_gang_with_chief_evaluator_and_accumulation(member):
+    asked = request_for(make_lab(), chief=True, validation="evaluator", accumulation=4)
+    preview = submission.preview(asked, by=member)
+    assert preview.errors == []
+    assert set(preview.tf_configs) == {"chief:0", "worker:0", "evaluator:0"}
+    assert (preview.batch.per_replica, preview.batch.per_part) == (32, 8)
+    uneven = submission.preview(asked | {"accumulation": 3}, by=member)
+    assert uneven.nearest == (60, 66)
+
+
+def test_a_hand_written_tf_config_is_linted_with_the_nodes_at_hand(member):
+    lab = make_lab()
+    hosts = [node.address for node in lab.nodes.order_by("name")]
+    script = {"recipe": None, "code": {"filename": "main.py", "text": "print(1)"}, "kind": "script"}
+
+    def asked(*addresses, **more):
+        return request_for(lab, **script, tf_config={"cluster": {"worker": list(addresses), **more}})
+
+    good = submission.preview(asked(f"{hosts[1]}:{lab.port_first}", f"{hosts[0]}:{lab.port_first + 1}"), by=member)
+    assert [replica.node_name for replica in good.placement] == ["node-2", "node-1"]
+    assert good.batch is None
+    outside = submission.preview(asked(f"{hosts[0]}:{lab.port_first}", f"{hosts[1]}:2000"), by=member)
+    assert "tf_config" not in fields_of(outside.errors)
+    assert [finding.blocks for finding in outside.findings] == [False]
+    wrong = submission.preview(asked(f"{hosts[0]}:{lab.port_first}", evaluator=["x:2000"]), by=member)
+    told = [error.message for error in wrong.errors if error.field == "tf_config"]
+    assert "the evaluator stands in the cluster" in told[0]
+    assert "1 worker addresses for 2 workers" in told[1]
+    assert wrong.placement
