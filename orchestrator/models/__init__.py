@@ -1,7 +1,7 @@
 """The tables. Columns and constraints only; what may happen to a row is in `services/`."""
 
 from orchestrator.models.accounts import ApiToken, Role, User, digest_of
-from orchestrator.models.jobs import Artifact, Attempt, Code, Job, Replica
+from orchestrator.models.jobs import Artifact, Attempt, Checkpoint, Code, Job, Replica
 from orchestrator.models.machines import Cluster, JoinToken, Node
 from orchestrator.models.records import Command, Cursor, Event, LogChunk, SeriesBlock, ServiceBeat
 
@@ -9,6 +9,7 @@ __all__ = [
     "ApiToken",
     "Artifact",
     "Attempt",
+    "Checkpoint",
     "Cluster",
     "Code",
     "Command",

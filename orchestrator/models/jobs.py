@@ -72,7 +72,11 @@ class Job(models.Model):
 
 
 class Attempt(models.Model):
-    """One gang launch of a job. Its `number` is the fencing token of everything that attempt reports."""
+    """One gang launch of a job. Its `number` is the fencing token of everything that attempt reports.
+
+    `checkpoint_place` is the folder it writes checkpoints to, "" where the cluster shares none; `resumed_from` the
+    checkpoint it began with, `resumed_step` that one's step, also when it has been dropped since (None: began anew).
+    """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
     number = models.PositiveIntegerField()
@@ -80,6 +84,11 @@ class Attempt(models.Model):
     reason = models.TextField(blank=True)
     started_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True, blank=True)
+    checkpoint_place = models.CharField(max_length=500, blank=True)
+    resumed_from = models.ForeignKey(
+        "Checkpoint", null=True, blank=True, on_delete=models.SET_NULL, related_name="resuming"
+    )
+    resumed_step = models.PositiveBigIntegerField(null=True, blank=True)
 
     class Meta:
         ordering = ["number"]
@@ -150,3 +159,28 @@ class Artifact(models.Model):
     class Meta:
         ordering = ["-id"]
         constraints = [models.UniqueConstraint(fields=["job", "attempt", "name"], name="artifact_unique_in_attempt")]
+
+
+class Checkpoint(models.Model):
+    """A complete checkpoint: in the folder `place` that the nodes share or, with `place` "", on its way from its node to
+    Trainyard's own store, `<checkpoint root>/<job>/<name>/`. A launch may begin with it once it is `usable`.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="checkpoints")
+    attempt = models.PositiveIntegerField()
+    name = models.CharField(max_length=64)
+    step = models.PositiveBigIntegerField()
+    epoch = models.PositiveIntegerField()
+    metrics = models.JSONField(default=dict)
+    size_bytes = models.PositiveBigIntegerField()
+    sha256 = models.CharField(max_length=64)
+    place = models.CharField(max_length=500, blank=True)
+    usable = models.BooleanField(default=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["-attempt", "-step"]
+        constraints = [models.UniqueConstraint(fields=["job", "name"], name="checkpoint_unique_in_job")]
+
+    def __str__(self) -> str:
+        return f"step {self.step} of j-{self.job_id}"

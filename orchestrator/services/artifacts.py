@@ -66,7 +66,7 @@ def store(
         return known
     incoming = _incoming_folder() / secrets.token_hex(16)
     try:
-        size_bytes = _receive(chunks, incoming, sha256)
+        size_bytes = receive(chunks, incoming, sha256)
         return _keep(replica, name=name, incoming=incoming, size_bytes=size_bytes, sha256=sha256, metrics=metrics)
     finally:
         incoming.unlink(missing_ok=True)
@@ -86,6 +86,27 @@ def open_file(*, user: job_queries.Person, job_id: int, artifact_id: int) -> tup
 def path_of(artifact: Artifact) -> Path:
     """Where a file lies."""
     return Path(settings.ARTIFACT_ROOT) / str(artifact.pk) / artifact.name
+
+
+def receive(chunks: Iterable[bytes], path: Path, sha256: str) -> int:
+    """Write a new file as it arrives, to the platter; its size. Raises `Invalid` (size, digest) and `NoSpace`."""
+    digest, size, checked = hashlib.sha256(), 0, -SPACE_CHECKED_EVERY_BYTES
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        for chunk in chunks:
+            size += len(chunk)
+            if size > settings.MAX_ARTIFACT_BYTES:
+                raise Invalid([FieldError("file", f"Files may have {settings.MAX_ARTIFACT_BYTES:,} bytes at most.")])
+            if size - checked >= SPACE_CHECKED_EVERY_BYTES:
+                if shutil.disk_usage(path.parent).free - len(chunk) < FREE_BYTES_KEPT:
+                    raise NoSpace("The disk of the control plane is full; the file stays on its node.")
+                checked = size
+            digest.update(chunk)
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    if not hmac.compare_digest(digest.hexdigest(), sha256):
+        raise Invalid([FieldError("file", "What arrived does not have the SHA-256 that was announced.")])
+    return size
 
 
 def _check_name(name: str) -> None:
@@ -108,26 +129,6 @@ def _incoming_folder() -> Path:
             if left.stat().st_mtime < time.time() - INCOMING_KEPT_S:
                 left.unlink()
     return folder
-
-
-def _receive(chunks: Iterable[bytes], path: Path, sha256: str) -> int:
-    digest, size, checked = hashlib.sha256(), 0, -SPACE_CHECKED_EVERY_BYTES
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        for chunk in chunks:
-            size += len(chunk)
-            if size > settings.MAX_ARTIFACT_BYTES:
-                raise Invalid([FieldError("file", f"Files may have {settings.MAX_ARTIFACT_BYTES:,} bytes at most.")])
-            if size - checked >= SPACE_CHECKED_EVERY_BYTES:
-                if shutil.disk_usage(path.parent).free - len(chunk) < FREE_BYTES_KEPT:
-                    raise NoSpace("The disk of the control plane is full; the file stays on its node.")
-                checked = size
-            digest.update(chunk)
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
-    if not hmac.compare_digest(digest.hexdigest(), sha256):
-        raise Invalid([FieldError("file", "What arrived does not have the SHA-256 that was announced.")])
-    return size
 
 
 def _keep(
