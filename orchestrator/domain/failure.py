@@ -19,6 +19,9 @@ RETRIED = frozenset({Cause.PORT_TAKEN, Cause.AGENT_SHUTDOWN})
 CONSEQUENCE_WAIT = timedelta(seconds=2)
 # The model is saved when worker 0 has completed; the others have nothing left to do but to leave.
 LINGER = timedelta(seconds=30)
+# An evaluator still reads the last checkpoint when the training has ended; an evaluator that hangs shall not keep the
+# devices for ever.
+EVALUATION = timedelta(minutes=10)
 # Decided outside the gang: no failure of a replica changes these any more.
 DECIDED_OUTSIDE = frozenset({Cause.STOPPED, Cause.TIME_LIMIT, Cause.COMPLETED})
 PEER_WORDS = (
@@ -156,16 +159,26 @@ def _completed(gang: GangFacts) -> bool:
     """Whether the training itself came to its end, whatever happened to those who only served it."""
     if gang.strategy is Strategy.PARAMETER_SERVER:
         return any(replica.role is Role.CHIEF and replica.cause is Cause.COMPLETED for replica in gang.replicas)
-    return all(replica.cause is Cause.COMPLETED for replica in gang.replicas)
+    trained = [replica for replica in gang.replicas if replica.role is not Role.EVALUATOR]
+    return all(replica.cause is Cause.COMPLETED for replica in trained)
 
 
 def _training_done(gang: GangFacts, now: datetime) -> bool:
-    if gang.strategy is Strategy.PARAMETER_SERVER:
-        return _completed(gang)
-    return any(
-        replica.index == 0 and replica.cause is Cause.COMPLETED and replica.ended_at and now - replica.ended_at > LINGER
+    """Whether those who are left have nothing left to do. The leader's end is the training's."""
+    has_chief = any(replica.role is Role.CHIEF for replica in gang.replicas)
+    leader = Role.CHIEF if has_chief else Role.WORKER
+    ended = [
+        replica.ended_at
         for replica in gang.replicas
+        if replica.role is leader and replica.index == 0 and replica.cause is Cause.COMPLETED and replica.ended_at
+    ]
+    if not ended:
+        return False
+    evaluates = any(
+        replica.role is Role.EVALUATOR and replica.status not in TERMINAL_REPLICA for replica in gang.replicas
     )
+    patience = timedelta(0) if gang.strategy is Strategy.PARAMETER_SERVER else LINGER
+    return now - ended[0] >= (EVALUATION if evaluates else patience)
 
 
 def _blame(replica: ReplicaFacts) -> tuple[bool, bool, float]:

@@ -21,8 +21,9 @@ from orchestrator.services.transitions import announce_replicas, move_job, move_
 from worker_agent.protocol.records import Exit
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Role, Strategy
 
-# A process that trains is at work; under parameter servers, workers and ps are when they serve the coordinator.
-PHASES_AT_WORK = frozenset({"training", "serving"})
+# A process that trains is at work; under parameter servers, workers and ps are when they serve the coordinator; an
+# evaluator when it waits for checkpoints.
+PHASES_AT_WORK = frozenset({"training", "serving", "evaluating"})
 REASON_CHARS = 8000
 PHASE_CHARS = 24
 # Run, then End or Finish, then perhaps Relaunch: more answers in a row would be a fault of `decide`.

@@ -44,6 +44,31 @@ def test_under_parameter_servers_the_chief_decides():
     assert decide(stopping, now=NOW) == Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "")
 
 
+@pytest.mark.parametrize("strategy", [Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER])
+def test_an_evaluator_has_time_for_the_last_checkpoint_and_not_without_end(strategy):
+    evaluator = replica(0, role=Role.EVALUATOR)
+
+    def after(seconds):
+        rest = [replica(0, role=Role.PS)] if strategy is Strategy.PARAMETER_SERVER else []
+        leader = ended(0, role=Role.CHIEF, ago_s=seconds)
+        return decide(gang(leader, ended(0, ago_s=seconds), *rest, evaluator, strategy=strategy), now=NOW)
+
+    assert after(60) == Wait()
+    assert after(601) == End(Cause.COMPLETED, "")
+    done = gang(ended(0), ended(0, role=Role.EVALUATOR))
+    assert decide(done, now=NOW) == Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "")
+
+
+def test_an_evaluator_that_ends_first_ends_nobody():
+    early = gang(replica(0), ended(0, role=Role.EVALUATOR, ago_s=60))
+    assert decide(early, now=NOW) == Wait()
+
+
+def test_a_chief_of_a_synchronous_gang_leads():
+    assert decide(gang(replica(0, role=Role.CHIEF), ended(0, ago_s=31)), now=NOW) == Wait()
+    assert decide(gang(ended(0, role=Role.CHIEF, ago_s=31), replica(0)), now=NOW) == End(Cause.COMPLETED, "")
+
+
 def test_a_killed_worker_ends_the_rest_in_words():
     decision = decide(
         gang(replica(0), ended(1, Cause.SIGNAL, signal=9, message="x The last lines it wrote:\nbye")), now=NOW
