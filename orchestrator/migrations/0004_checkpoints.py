@@ -5,49 +5,59 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     dependencies = [
-        ('orchestrator', '0003_every_strategy'),
+        ("orchestrator", "0003_every_strategy"),
     ]
 
     operations = [
         migrations.AddField(
-            model_name='attempt',
-            name='checkpoint_place',
+            model_name="attempt",
+            name="checkpoint_place",
             field=models.CharField(blank=True, max_length=500),
         ),
         migrations.AddField(
-            model_name='attempt',
-            name='resumed_step',
+            model_name="attempt",
+            name="resumed_step",
             field=models.PositiveBigIntegerField(blank=True, null=True),
         ),
         migrations.CreateModel(
-            name='Checkpoint',
+            name="Checkpoint",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('attempt', models.PositiveIntegerField()),
-                ('name', models.CharField(max_length=64)),
-                ('step', models.PositiveBigIntegerField()),
-                ('epoch', models.PositiveIntegerField()),
-                ('metrics', models.JSONField(default=dict)),
-                ('size_bytes', models.PositiveBigIntegerField()),
-                ('sha256', models.CharField(max_length=64)),
-                ('place', models.CharField(blank=True, max_length=500)),
-                ('usable', models.BooleanField(default=False)),
-                ('created_at', models.DateTimeField(auto_now_add=True)),
-                ('job', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='checkpoints', to='orchestrator.job')),
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                ("attempt", models.PositiveIntegerField()),
+                ("name", models.CharField(max_length=64)),
+                ("step", models.PositiveBigIntegerField()),
+                ("epoch", models.PositiveIntegerField()),
+                ("metrics", models.JSONField(default=dict)),
+                ("size_bytes", models.PositiveBigIntegerField()),
+                ("sha256", models.CharField(max_length=64)),
+                ("place", models.CharField(blank=True, max_length=500)),
+                ("usable", models.BooleanField(default=False)),
+                ("created_at", models.DateTimeField(auto_now_add=True)),
+                (
+                    "job",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE, related_name="checkpoints", to="orchestrator.job"
+                    ),
+                ),
             ],
             options={
-                'ordering': ['-attempt', '-step'],
+                "ordering": ["-attempt", "-step"],
             },
         ),
         migrations.AddField(
-            model_name='attempt',
-            name='resumed_from',
-            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='resuming', to='orchestrator.checkpoint'),
+            model_name="attempt",
+            name="resumed_from",
+            field=models.ForeignKey(
+                blank=True,
+                null=True,
+                on_delete=django.db.models.deletion.SET_NULL,
+                related_name="resuming",
+                to="orchestrator.checkpoint",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='checkpoint',
-            constraint=models.UniqueConstraint(fields=('job', 'name'), name='checkpoint_unique_in_job'),
+            model_name="checkpoint",
+            constraint=models.UniqueConstraint(fields=("job", "name"), name="checkpoint_unique_in_job"),
         ),
     ]

@@ -162,8 +162,8 @@ class Artifact(models.Model):
 
 
 class Checkpoint(models.Model):
-    """A complete checkpoint: in the folder `place` that the nodes share or, with `place` "", on its way from its node to
-    Trainyard's own store, `<checkpoint root>/<job>/<name>/`. A launch may begin with it once it is `usable`.
+    """A complete checkpoint: in the folder `place` that the nodes share or, with `place` "", on its way from its node
+    to Trainyard's own store, `<checkpoint root>/<job>/<name>/`. A launch may begin with it once it is `usable`.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="checkpoints")
