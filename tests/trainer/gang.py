@@ -1,6 +1,7 @@
 """Real gangs for tests of the trainer: plans as an agent writes them, processes from a zygote, spools read back."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import Exit, Failure, Log, Phase, Points, Progress, Record, Stream, Summary
-from worker_agent.protocol.states import DeviceKind, Role, Strategy
+from worker_agent.protocol.states import DeviceKind, Kind, Role, Strategy
 from worker_agent.spool import Reader
 
 RECIPES = Path(__file__).resolve().parents[2] / "examples/recipes"
@@ -148,9 +149,10 @@ def gang(
     attempt: int = 1,
     checkpoints: Path | None = None,
     restore: Path | None = None,
+    program: Kind = Kind.RECIPE,
     **spec: Any,
 ) -> Gang:
-    """Plans of a whole gang on this machine, written into `folder`."""
+    """Plans of a whole gang on this machine, written into `folder`. Each process of a script has its own copy of it."""
     chief = strategy is Strategy.PARAMETER_SERVER
     roles = [(Role.CHIEF, 0)] * chief + [(Role.WORKER, i) for i in range(workers)] + [(Role.PS, i) for i in range(ps)]
     addresses = {key: f"127.0.0.1:{port}" for key, port in zip(roles, free_ports(len(roles)), strict=True)}
@@ -162,6 +164,11 @@ def gang(
         place = folder / f"{role}-{index}"
         for name in ("spool", "artifacts", "scratch"):
             (place / name).mkdir(parents=True)
+        code = recipe.parent
+        if program is Kind.SCRIPT:
+            code = place / "code"
+            code.mkdir()
+            shutil.copy(recipe, code)
         alone = strategy in (Strategy.ONE_DEVICE, Strategy.MIRRORED)
         launch = Launch(
             command_id=number,
@@ -180,6 +187,7 @@ def gang(
                 cluster="test",
                 code=CodeRef(sha256="", entry=recipe.name),
                 strategy=strategy,
+                kind=program,
                 workers=workers,
                 ps=ps,
                 devices_per_worker=devices,
@@ -192,8 +200,8 @@ def gang(
         plan = Plan(
             launch=launch,
             folder=str(place),
-            code=str(recipe.parent),
-            entry=str(recipe),
+            code=str(code),
+            entry=str(code / recipe.name),
             spool=str(place / "spool"),
             artifacts=str(place / "artifacts"),
             scratch=str(place / "scratch"),

@@ -26,6 +26,7 @@ class Journal:
     """The replicas' folders below one data folder. `notify` is the agent's datagram socket, for the plans."""
 
     def __init__(self, data: Path, *, notify: str) -> None:
+        self._environments = data / "environments"
         self._root = data / "replicas"
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._notify = notify
@@ -57,6 +58,7 @@ class Journal:
             artifacts=str(folder / "artifacts"),
             scratch=str(folder / "scratch"),
             notify=self._notify,
+            environments=str(self._environments),
         )
         write_atomically(folder / PLAN_FILE, encode_plan(plan))
         return plan, folder / PLAN_FILE

@@ -11,7 +11,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     `folder` holds everything; `code` the unpacked program; `entry` the recipe file; `spool` the streams;
     `artifacts` what the training leaves for the user; `scratch` the private TMPDIR. `notify` is the agent's datagram
     socket: an empty datagram means "new bytes in the spool". `checkpoints` is where checkpoints are written ("": none
-    are), `restore` the folder of the complete one to begin with ("": begin anew).
+    are), `restore` the folder of the complete one to begin with ("": begin anew). `environments` is the agent's folder
+    of packages that jobs require.
     """
 
     launch: Launch
@@ -25,3 +26,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kill_grace_s: float = 10.0
     checkpoints: str = ""
     restore: str = ""
+    environments: str = ""

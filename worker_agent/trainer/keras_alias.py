@@ -37,3 +37,11 @@ def install() -> None:
     if "keras" in sys.modules:
         raise RuntimeError("Keras 3 has been imported already; tf_keras cannot take its place any more")
     sys.meta_path.insert(0, _Alias())
+
+
+def remove() -> None:
+    """Let `import keras` mean Keras 3 again: what a program that was not written as a recipe expects."""
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Alias)]
+    for name in [name for name in sys.modules if name == "keras" or name.startswith("keras.")]:
+        if sys.modules[name].__name__.startswith("tf_keras"):
+            del sys.modules[name]

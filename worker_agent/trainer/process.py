@@ -5,19 +5,23 @@ import sys
 import traceback
 from time import time
 
+from worker_agent.protocol.job_spec import keras_of
 from worker_agent.protocol.records import Failure
-from worker_agent.protocol.states import Cause, Strategy
-from worker_agent.trainer import keras_alias, program, rendezvous
+from worker_agent.protocol.states import Cause, Keras, Kind, Strategy
+from worker_agent.trainer import keras_alias, program, rendezvous, requirements
 from worker_agent.trainer.emit import Emitter, Sink, install
 from worker_agent.trainer.failure import failure_of
 from worker_agent.trainer.outcome import ExitCode, Stopped, code_of
 from worker_agent.trainer.run import Run
+from worker_agent.trainer.script import launcher
 from worker_agent.trainer.stopping import StopSignal, take_sigterm
-from worker_agent.trainer.strategies.interface import LEGACY_KERAS, Task, room_of
+from worker_agent.trainer.strategies.interface import Task, room_of
 
 
 def conduct(run: Run, sink: Sink) -> int:
     """Run it to its end, say how it ended, and return the status to leave with. Call it in the main thread."""
+    if run.spec.kind is Kind.SCRIPT:
+        return launcher.conduct(run, sink)
     take_sigterm()
     emitter = install(Emitter(sink))
     stop = StopSignal(leave=emitter.close)
@@ -46,6 +50,7 @@ def leave(code: int) -> None:
 
 
 def _train(run: Run, emitter: Emitter, stop: StopSignal) -> None:
+    requirements.provide(run, emitter)
     program.check(run.entry)
     meeting = None
     if run.spec.strategy is Strategy.MULTI_WORKER_MIRRORED and run.chief:
@@ -53,7 +58,7 @@ def _train(run: Run, emitter: Emitter, stop: StopSignal) -> None:
     elif run.gang:
         rendezvous.check_port(run.me)
     emitter.phase("importing")
-    if run.spec.strategy in LEGACY_KERAS:
+    if keras_of(run.spec) is Keras.TF_KERAS:
         keras_alias.install()
     from worker_agent.trainer import runtime
 

@@ -70,11 +70,16 @@ class Meeting:
 
 def join(run: Run, host: Member, *, deadline: float, stop: StopSignal) -> None:
     """The other workers' side: say hello to `host` until it answers, then wait until TensorFlow listens there."""
+    hear_go(run, host, deadline=deadline, stop=stop)
+    wait_for_ports(run, [host], deadline=deadline, stop=stop)
+
+
+def hear_go(run: Run, host: Member, *, deadline: float, stop: StopSignal) -> None:
+    """Say hello to `host` until it answers that everybody is there."""
     while not _said_go(run, host, stop, deadline):
         if monotonic() > deadline:
             raise never_came(run, [host.name])
         sleep(RETRY_S)
-    wait_for_ports(run, [host], deadline=deadline, stop=stop)
 
 
 def wait_for_ports(run: Run, members: list[Member], *, deadline: float, stop: StopSignal) -> None:

@@ -33,12 +33,14 @@ class Run:
     rate to train with, None where the process has to work it out from the spec. `artifacts` None means that nothing is
     kept. `threads` 0 leaves the choice to TensorFlow. `checkpoints` is where checkpoints are written (None: nowhere),
     `checkpoints_shared` that all nodes see that folder; `restore` the one to begin with, `restore_sha256` the digest of
-    its marker ("": any).
+    its marker ("": any). `folder` is the replica's own; `environments` is where packages that jobs require are kept.
     """
 
     entry: Path
     code: Path
     spec: JobSpec
+    folder: Path = Path()
+    environments: Path | None = None
     role: Role = Role.WORKER
     index: int = 0
     gang: tuple[Member, ...] = ()
@@ -90,6 +92,8 @@ def from_plan(plan: Plan, *, cores: int) -> Run:
         entry=Path(plan.entry),
         code=Path(plan.code),
         spec=spec,
+        folder=Path(plan.folder),
+        environments=Path(plan.environments) if plan.environments else None,
         role=launch.role,
         index=launch.index,
         gang=gang,

@@ -20,8 +20,11 @@ from pathlib import Path
 
 from worker_agent.protocol import codec
 from worker_agent.protocol.plan import Plan
+from worker_agent.protocol.states import Kind
 from worker_agent.shim import become_child, supervise
 from worker_agent.trainer.outcome import ExitCode
+from worker_agent.trainer.run import from_plan
+from worker_agent.trainer.script import launcher
 
 FLAVOURS = ("keras3", "tf_keras")
 REQUEST_BYTES = 4096
@@ -70,8 +73,12 @@ def preload(flavour: str) -> None:
 
 
 def needs_fresh_import(plan: Plan) -> bool:
-    """True when the job's or the cluster's environment sets what only counts before the import of TensorFlow."""
-    return any(name.startswith(_READ_AT_IMPORT) for name in {**plan.launch.env, **plan.launch.spec.env})
+    """True when something counts that has to be there before TensorFlow is imported: variables of the job or the
+    cluster, packages of the job's own, or variables that its script sets itself."""
+    spec = plan.launch.spec
+    if any(name.startswith(_READ_AT_IMPORT) for name in {**plan.launch.env, **spec.env}) or spec.requirements:
+        return True
+    return spec.kind is Kind.SCRIPT and launcher.sets_environment(from_plan(plan, cores=1))
 
 
 def serve(path: Path, *, parent: int) -> None:

@@ -1,0 +1,5 @@
+"""For training programs: `import trainyard; trainyard.log(step, loss=…)`. Needs nothing installed or running."""
+
+from trainyard.telling import log, progress
+
+__all__ = ["log", "progress"]

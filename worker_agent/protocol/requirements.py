@@ -1,0 +1,41 @@
+"""What a job may require: lines as pip takes them, but names and versions alone. One rule for form, REST and node."""
+
+import hashlib
+import re
+
+LINES_MAX = 200
+LINE_CHARS = 300
+
+# A name, extras, versions, and a condition after ";". No option, path or address: the node's own index decides where
+# packages come from.
+_LINE = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+    r"\s*(?:\[[A-Za-z0-9._,\s-]*\])?"
+    r"\s*\(?(?:(?:===|==|~=|!=|<=|>=|<|>)\s*[A-Za-z0-9.*+!_-]+\s*,?\s*)*\)?"
+    r"\s*(?:;[A-Za-z0-9_.\s'\"<>=!~()+-]+)?"
+)
+
+
+def lines_of(text: str) -> list[str]:
+    """The requirements in a text, without comments and empty lines."""
+    bare = (line.split("#", 1)[0].strip() for line in text.splitlines())
+    return [line for line in bare if line]
+
+
+def problem_of(text: str) -> str:
+    """What is wrong with the requirements, in a sentence; "" when nothing is."""
+    lines = lines_of(text)
+    if len(lines) > LINES_MAX:
+        return f"at most {LINES_MAX} lines; there are {len(lines)}"
+    for line in lines:
+        if len(line) > LINE_CHARS or not _LINE.fullmatch(line):
+            return (
+                f"{line[:60]!r} is not a package and its version, such as tqdm>=4: "
+                "options, addresses and paths are not taken"
+            )
+    return ""
+
+
+def digest_of(text: str) -> str:
+    """Under which name the packages of these requirements are kept."""
+    return hashlib.sha256("\n".join(sorted(lines_of(text))).encode()).hexdigest()

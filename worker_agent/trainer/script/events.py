@@ -1,0 +1,126 @@
+"""Scalars from the event files that a script writes (`tf.summary`, a TensorBoard callback), wherever it writes them.
+
+A writer keeps its file open, so the open files of this very process tell where they are; what was opened and closed
+between two looks is found at the end below the folders that are the replica's own. Read in a thread, twice a second.
+"""
+
+import os
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from worker_agent.trainer.script.voice import ScriptVoice
+
+LOOK_EVERY_S = 0.5
+FILES_MAX = 200
+RECORD_BYTES_MAX = 64 * 1024 * 1024
+
+_MARK = "tfevents"
+_HEADER = struct.Struct("<QI")
+_FOOTER_BYTES = 4
+# Sub-folders with which Keras and Estimators keep several curves of one name apart.
+_KINDS = frozenset({"train", "validation", "val", "eval", "evaluation", "test"})
+
+
+class EventFiles:
+    """The event files of this process."""
+
+    def __init__(self, voice: ScriptVoice, folders: list[Path]) -> None:
+        self._voice = voice
+        self._folders = folders
+        self._read: dict[str, int] = {}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="event-files", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Look for the last time, everywhere."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for path in _written_below(self._folders):
+            self._read.setdefault(path, 0)
+        self._look()
+
+    def _follow(self) -> None:
+        while not self._closing.wait(LOOK_EVERY_S):
+            for path in _open_files():
+                self._read.setdefault(path, 0)
+            self._look()
+
+    def _look(self) -> None:
+        for path in list(self._read)[:FILES_MAX]:
+            try:
+                for record in self._records(path):
+                    self._tell(path, record)
+            except Exception as error:  # not an event file after all, or a damaged one
+                sys.stderr.write(f"trainyard: {path} is not read any further: {error}\n")
+                self._read[path] = sys.maxsize
+
+    def _records(self, path: str) -> Iterator[bytes]:
+        """The whole records that have come since the last look."""
+        start = self._read[path]
+        if start == sys.maxsize or not Path(path).exists():
+            return
+        with Path(path).open("rb") as file:
+            file.seek(start)
+            while len(header := file.read(_HEADER.size)) == _HEADER.size:
+                size_bytes = _HEADER.unpack(header)[0]
+                if size_bytes > RECORD_BYTES_MAX:
+                    raise ValueError(f"a record of {size_bytes} bytes")
+                body = file.read(size_bytes + _FOOTER_BYTES)
+                if len(body) < size_bytes + _FOOTER_BYTES:
+                    return
+                self._read[path] = file.tell()
+                yield body[:size_bytes]
+
+    def _tell(self, path: str, record: bytes) -> None:
+        from tensorflow.core.util import event_pb2
+
+        event = event_pb2.Event.FromString(record)
+        folder = Path(path).parent.name
+        prefix = f"{folder}/" if folder in _KINDS else ""
+        scalars = {}
+        for value in event.summary.value:
+            number = _scalar(value)
+            if number is not None:
+                scalars[prefix + value.tag] = number
+        self._voice.found(int(event.step), scalars)
+
+
+def _scalar(value: Any) -> float | None:
+    """The number a summary value holds; None for images, histograms, texts, graphs."""
+    kind = value.WhichOneof("value")
+    if kind == "simple_value":
+        return float(value.simple_value)
+    if kind != "tensor" or value.metadata.plugin_data.plugin_name not in ("", "scalars"):
+        return None
+    from tensorflow import make_ndarray
+
+    array = make_ndarray(value.tensor)
+    return float(array) if array.ndim == 0 and array.dtype.kind in "fiu" else None
+
+
+def _open_files() -> list[str]:
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        try:
+            path = os.readlink(descriptor)  # noqa: PTH115 - as text: it may name something deleted
+        except OSError:
+            continue
+        if _MARK in path.rpartition("/")[2]:
+            found.append(path)
+    return found
+
+
+def _written_below(folders: list[Path]) -> Iterator[str]:
+    for folder in folders:
+        for path in folder.rglob(f"*{_MARK}*"):
+            if path.is_file():
+                yield str(path.resolve())

@@ -1,0 +1,261 @@
+"""Metrics of a script's `fit`, of Keras 3 and of tf_keras, without a change to the script: one more callback.
+
+The callback tells loss and metrics as Keras reports them (within an epoch: the mean so far), a few batches a second
+and at every epoch's end, how far the training is, and how fast. It changes nothing: no value that the script's own
+callbacks see, no step that Keras takes.
+"""
+
+import inspect
+import resource
+import threading
+from collections.abc import Callable, Mapping
+from functools import wraps
+from time import monotonic
+from types import ModuleType
+from typing import Any
+
+from worker_agent.trainer.script.voice import ScriptVoice
+
+EVERY_BATCH_UNTIL = 50
+POINTS_EVERY_S = 0.1
+RATES_EVERY_S = 1.0
+RESULT_WAIT_S = 2.0
+
+
+class Fits:
+    """All calls of `fit` in this process, counted as one training."""
+
+    def __init__(self, voice: ScriptVoice) -> None:
+        self.voice = voice
+        self.steps = 0
+        self.epochs = 0
+
+    def watch_keras3(self, module: ModuleType) -> None:
+        """Metrics of Keras 3's fit are told."""
+        trainer: Any = module
+        trainer.TensorFlowTrainer.fit = self._watched(trainer.TensorFlowTrainer.fit, self._of_keras3)
+
+    def watch_tf_keras(self, module: ModuleType) -> None:
+        """Metrics of tf_keras' fit are told."""
+        training: Any = module
+        training.Model.fit = self._watched(training.Model.fit, self._of_tf_keras)
+
+    # Made at the first fit: while its training module is imported, Keras itself is still on its way in.
+    def _of_keras3(self) -> Any:
+        from keras import __version__
+        from keras.callbacks import Callback
+
+        made: Any = type("TrainyardMetrics", (_Metrics, Callback), {"async_safe": True})
+        return made(self, __version__)
+
+    def _of_tf_keras(self) -> Any:
+        from tf_keras import __version__
+        from tf_keras.callbacks import Callback
+
+        made: Any = type("TrainyardMetrics", (_Metrics, Callback), {"sums_batches": True})
+        callback = made(self, f"tf_keras {__version__}")
+        callback._supports_tf_logs = True  # else every batch waits for its values, and parameter servers refuse it
+        return callback
+
+    def _watched(self, fit: Callable[..., Any], make: Callable[[], Any]) -> Callable[..., Any]:
+        """`fit` with one more callback."""
+        signature = inspect.signature(fit)
+
+        @wraps(fit)
+        def watched(*arguments: Any, **named: Any) -> Any:
+            try:
+                bound = signature.bind(*arguments, **named)
+            except TypeError:
+                return fit(*arguments, **named)  # says itself what is wrong
+            bound.arguments["callbacks"] = _with(bound.arguments.get("callbacks"), make(), model=arguments[0])
+            return fit(*bound.args, **bound.kwargs)
+
+        return watched
+
+
+class _Metrics:
+    """The callback; mixed with the `Callback` of the Keras that calls it. Keras 3 calls it from several threads."""
+
+    model: Any
+    params: dict[str, Any]
+    sums_batches = False
+
+    def __init__(self, fits: Fits, keras: str) -> None:
+        super().__init__()
+        self._fits = fits
+        self._voice = fits.voice
+        self._keras = keras
+        self._lock = threading.Lock()
+        self._divisor = 1
+        self._step = 0
+        self._results: _Results | None = None
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """What this process is, as far as Keras knows."""
+        self._epoch_steps: int | None = self.params.get("steps")
+        self._first_epoch: int | None = None
+        self._begun = self._step_of_epoch = self._step = self._fits.steps
+        self._told_at = self._rated_at = monotonic()
+        self._rated_step = self._told_step = self._step
+        self._told_names: frozenset[str] = frozenset()
+        strategy = self.model.distribute_strategy
+        replicas = int(getattr(strategy, "num_replicas_in_sync", 1) or 1)
+        # tf_keras adds up over the workers what every one of them has reduced already.
+        several = bool(getattr(getattr(strategy, "extended", None), "_in_multi_worker_mode", bool)())
+        if self.sums_batches and several:
+            self._divisor = replicas
+        devices = [str(name) for name in getattr(getattr(strategy, "extended", None), "worker_devices", ())]
+        self._voice.facts(keras=self._keras, replicas_in_sync=replicas, **({"devices": devices} if devices else {}))
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Epochs are numbered from 1 for people."""
+        self._epoch = epoch
+        if self._first_epoch is None:
+            self._first_epoch = epoch
+        with self._lock:
+            self._step_of_epoch = self._step
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Steps up to `batch` of this epoch are done (or, under parameter servers, handed out)."""
+        now = monotonic()
+        with self._lock:
+            step = self._step_of_epoch + int(batch) + 1
+            if step <= self._step:
+                return
+            self._step = step
+            is_due = step - self._begun <= EVERY_BATCH_UNTIL or now - self._told_at >= POINTS_EVERY_S
+            if not is_due:
+                return
+            self._told_at = now
+            rates = self._rates(step, now)
+        if hasattr(logs, "fetch"):
+            self._later(step, logs)
+        else:
+            values = _numbers(logs, self._divisor)
+            with self._lock:
+                self._told_step, self._told_names = step, frozenset(values)
+            self._voice.points(step, values)
+        self._voice.points(step, rates)
+        self._tell_progress(step)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """The epoch's values are right under every strategy; those of the last batch are not told twice."""
+        metrics = _numbers(logs, 1)
+        with self._lock:
+            step = self._step
+            told = self._told_names if self._told_step == step else frozenset()
+            if self._epoch_steps is None:
+                self._epoch_steps = step - self._step_of_epoch
+        scalars = _learning_rate(self.model) | metrics
+        self._voice.points(step, {name: value for name, value in scalars.items() if name not in told})
+        self._voice.epoch(self._fits.epochs + epoch - (self._first_epoch or 0) + 1, metrics)
+        self._tell_progress(step)
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        self._voice.facts(memory_bytes=memory, **_parameters(self.model))
+
+    def on_train_end(self, logs: Any = None) -> None:
+        """The next `fit` counts on from here."""
+        if self._results is not None:
+            self._results.close()
+        self._fits.steps = self._step
+        self._fits.epochs += self._epoch + 1 - (self._first_epoch or 0) if self._first_epoch is not None else 0
+
+    def _tell_progress(self, step: int) -> None:
+        epochs = int(self.params.get("epochs") or 0) - (self._first_epoch or 0)
+        total = self._begun + epochs * self._epoch_steps if self._epoch_steps else 0
+        done = self._fits.epochs + self._epoch - (self._first_epoch or 0) + 1
+        self._voice.progress(step, max(total, step if total else 0), done, self._fits.epochs + epochs)
+
+    def _rates(self, step: int, now: float) -> dict[str, float]:
+        seconds, steps = now - self._rated_at, step - self._rated_step
+        if seconds < RATES_EVERY_S or not steps:
+            return {}
+        self._rated_at, self._rated_step = now, step
+        return {"step_time_ms": seconds / steps * 1000, "steps_per_s": steps / seconds}
+
+    def _later(self, step: int, logs: Any) -> None:
+        if self._results is None:
+            self._results = _Results(self._voice)
+        self._results.add(step, logs)
+
+
+class _Results:
+    """Values of batches that workers still compute, fetched in a thread of its own so that no step waits for them.
+
+    While one is awaited, of those that come meanwhile only the latest is kept.
+    """
+
+    def __init__(self, voice: ScriptVoice) -> None:
+        self._voice = voice
+        self._news = threading.Condition()
+        self._next: tuple[int, Any] | None = None
+        self._over = False
+        self._thread = threading.Thread(target=self._run, name="fit-results", daemon=True)
+        self._thread.start()
+
+    def add(self, step: int, result: Any) -> None:
+        """`result.fetch()` will give the values of `step`."""
+        with self._news:
+            self._next = (step, result)
+            self._news.notify()
+
+    def close(self) -> None:
+        """No more will come."""
+        with self._news:
+            self._over = True
+            self._news.notify()
+        self._thread.join(RESULT_WAIT_S)
+
+    def _run(self) -> None:
+        while True:
+            with self._news:
+                while self._next is None and not self._over:
+                    self._news.wait()
+                if self._next is None:
+                    return
+                (step, result), self._next = self._next, None
+            try:
+                self._voice.points(step, _numbers(result.fetch(), 1))
+            except Exception:  # the step failed or was cancelled: fit itself says so
+                continue
+
+
+def _with(callbacks: Any, mine: Any, *, model: Any) -> Any:
+    """The script's callbacks and ours; a ready CallbackList is added to."""
+    if callbacks is None:
+        return [mine]
+    if isinstance(callbacks, list | tuple):
+        return [*callbacks, mine]
+    if hasattr(callbacks, "append") and hasattr(callbacks, "callbacks"):
+        mine.set_model(model)
+        mine.set_params(callbacks.params or {})
+        callbacks.append(mine)
+        return callbacks
+    return [callbacks, mine]
+
+
+def _numbers(logs: Any, divisor: int) -> dict[str, float]:
+    """The scalars among Keras' logs."""
+    found: dict[str, float] = {}
+    for name, value in logs.items() if isinstance(logs, Mapping) else ():
+        try:
+            if name not in ("batch", "size"):
+                found[str(name)] = float(value) / divisor
+        except (TypeError, ValueError):  # a metric of several numbers
+            continue
+    return found
+
+
+def _learning_rate(model: Any) -> dict[str, float]:
+    try:
+        rate = model.optimizer.learning_rate
+        return {"learning_rate": float(rate.numpy() if hasattr(rate, "numpy") else rate)}
+    except Exception:  # an optimizer of the script's own
+        return {}
+
+
+def _parameters(model: Any) -> dict[str, int]:
+    try:
+        return {"parameters": int(model.count_params())}
+    except Exception:  # not built, or none of Keras' models
+        return {}

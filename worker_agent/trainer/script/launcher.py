@@ -1,0 +1,192 @@
+"""Any Python program as one replica of a job (kind "script"): run as it stands, in every role that runs it.
+
+The process gets what a person would set by hand: TF_CONFIG, the devices, the Keras, the working directory, the
+arguments; from there on it is `python entry arguments`. Added from outside are a meeting of the gang before anything
+starts (a peer that never comes is named instead of waited for), as many logical CPUs as the job has devices, the
+metrics (`fit.py`, `events.py`, `trainyard.log`), and for parameter servers the `tf.distribute.Server` of roles that
+the script has no branch for (`worker_agent/protocol/scripts.py` has the rule). Called by `process.conduct`.
+"""
+
+import os
+import sys
+from pathlib import Path
+from time import monotonic, time
+from types import ModuleType
+from typing import Any
+
+import trainyard.telling
+from worker_agent.protocol.archive import ArchiveRefused, safe_parts
+from worker_agent.protocol.job_spec import keras_of
+from worker_agent.protocol.records import Failure
+from worker_agent.protocol.scripts import ScriptInfo, inspect_script, runs_script
+from worker_agent.protocol.states import Cause, DeviceKind, Keras
+from worker_agent.trainer import keras_alias, rendezvous, requirements
+from worker_agent.trainer.emit import Emitter, Sink, install, say
+from worker_agent.trainer.failure import failure_of
+from worker_agent.trainer.outcome import ExitCode, Stopped, TrainingFailed, code_of
+from worker_agent.trainer.run import Run
+from worker_agent.trainer.script import main_module
+from worker_agent.trainer.script.events import EventFiles
+from worker_agent.trainer.script.fit import Fits
+from worker_agent.trainer.script.fitpatch import correct_fit
+from worker_agent.trainer.script.imports import when_imported
+from worker_agent.trainer.script.lines import Lines
+from worker_agent.trainer.script.stopping import ScriptStop
+from worker_agent.trainer.script.voice import ScriptVoice
+
+FILES_READ_MAX = 300
+FILE_BYTES_MAX = 1_000_000
+
+
+def conduct(run: Run, sink: Sink) -> int:
+    """Run the script to its end, say how it ended, and return the status to leave with. Call it in the main thread."""
+    emitter = install(Emitter(sink))
+    stop = ScriptStop(run.folder, leave=emitter.close)
+    try:
+        code = _launch(run, emitter, stop)
+        if code == ExitCode.COMPLETED:
+            emitter.phase("done")
+    except (Stopped, KeyboardInterrupt):
+        code = ExitCode.STOPPED
+    except BaseException as error:
+        code = _explained(error, run, emitter, stop)
+    stop.finished()
+    emitter.close()
+    return code
+
+
+def sets_environment(run: Run) -> bool:
+    """Whether the program sets variables itself that count before TensorFlow is imported; never raises."""
+    try:
+        return inspect_script(_sources(run)).sets_environment
+    except OSError:
+        return False
+
+
+def _launch(run: Run, emitter: Emitter, stop: ScriptStop) -> int:
+    folder = _working_folder(run)
+    requirements.provide(run, emitter)
+    info = inspect_script(_sources(run))
+    if info.problems:
+        raise TrainingFailed(f"{info.problems[0]}.")
+    _meet(run, emitter, stop)
+    if not runs_script(run.role, run.spec.strategy, info):
+        _serve(emitter, stop)
+    voice = ScriptVoice(emitter, leads=run.chief)
+    events = EventFiles(voice, [folder, Path(os.environ.get("TMPDIR", folder))])
+    lines = _listen(voice)
+    _reach_libraries(run, Fits(voice), events)
+    emitter.phase("training", _told(run, info))
+    try:
+        main_module.run(run.entry, arguments=run.spec.arguments, folder=folder)
+    except SystemExit as wish:
+        return main_module.status_of(wish)
+    finally:
+        lines.close()
+        events.close()
+        voice.flush()
+    return ExitCode.COMPLETED
+
+
+def _reach_libraries(run: Run, fits: Fits, events: EventFiles) -> None:
+    """What is done to libraries, each when the script imports it."""
+    if keras_of(run.spec) is Keras.TF_KERAS:
+        keras_alias.remove()  # of a warm start for recipes; for a script, `import keras` means Keras 3
+
+    def tensorflow(module: ModuleType) -> None:
+        """Devices are set up as the job has them."""
+        _set_up(run, module)
+        events.start()
+
+    when_imported("tensorflow", tensorflow)
+    when_imported("keras.src.backend.tensorflow.trainer", correct_fit)
+    when_imported("keras.src.backend.tensorflow.trainer", fits.watch_keras3)
+    when_imported("tf_keras.src.engine.training", fits.watch_tf_keras)
+
+
+def _set_up(run: Run, tensorflow: ModuleType) -> None:
+    """Threads, and as many logical CPUs as the job has devices. A script that sets its own, sets its own."""
+    tf: Any = tensorflow
+    if run.threads:
+        tf.config.threading.set_intra_op_parallelism_threads(run.threads)
+        tf.config.threading.set_inter_op_parallelism_threads(max(2, run.threads))
+    if run.device_kind is DeviceKind.CPU and run.devices > 1:
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * run.devices)
+
+
+def _meet(run: Run, emitter: Emitter, stop: ScriptStop) -> None:
+    """The gang meets before the script runs; an evaluator stands outside of it."""
+    if not any(member.name == f"{run.role}:{run.index}" for member in run.gang):
+        return
+    emitter.phase("rendezvous", f"{len(run.gang)} processes")
+    deadline = monotonic() + run.rendezvous_timeout_s + (requirements.LIMIT_S if run.spec.requirements else 0.0)
+    if run.chief:
+        rendezvous.Meeting(run).gather(deadline=deadline, stop=stop)
+    else:
+        rendezvous.check_port(run.me)
+        first = next(m for m in run.gang if m.role == ("chief" if run.has_chief else "worker") and m.index == 0)
+        rendezvous.hear_go(run, first, deadline=deadline, stop=stop)
+
+
+def _serve(emitter: Emitter, stop: ScriptStop) -> None:
+    """Be a ps or worker for a script that has no branch for them. Ends when the agent ends it."""
+    say("trainyard: no file of the program starts a tf.distribute.Server: this role serves, the chief runs the script")
+    import tensorflow as tf
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    server = tf.distribute.Server(
+        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+    )
+    emitter.phase("serving", server.target)
+    stop.wait()
+
+
+def _listen(voice: ScriptVoice) -> Lines:
+    """`trainyard.log` reaches us: from this process at once, from others of the script through a file."""
+    trainyard.telling.connect(voice)
+    path = Path(os.environ.setdefault("TRAINYARD_SERIES", f"{os.environ.get('TMPDIR', '.')}/trainyard-series.jsonl"))
+    return Lines(path, voice)
+
+
+def _sources(run: Run) -> list[tuple[str, str]]:
+    """The program's Python files, the entry first."""
+    files = sorted(path for path in run.code.rglob("*.py") if path.is_file() and path != run.entry)
+    found = [run.entry, *files[:FILES_READ_MAX]]
+    return [
+        (str(path.relative_to(run.code)), path.read_text(encoding="utf-8", errors="replace"))
+        for path in found
+        if path.stat().st_size <= FILE_BYTES_MAX
+    ]
+
+
+def _working_folder(run: Run) -> Path:
+    try:
+        folder = run.code.joinpath(*safe_parts(run.spec.working_dir)) if run.spec.working_dir else run.code
+    except ArchiveRefused as error:
+        raise TrainingFailed(f"The working directory: {error}") from error
+    if not folder.is_dir():
+        raise TrainingFailed(f"The working directory {run.spec.working_dir!r} is not a folder of the program.")
+    return folder
+
+
+def _told(run: Run, info: ScriptInfo) -> str:
+    """What the log says of the start, in one line; returned as the phase's detail."""
+    keras = {Keras.TF_KERAS: "tf.keras is tf_keras", Keras.KERAS3: "tf.keras is Keras 3"}[keras_of(run.spec)]
+    line = " ".join(["python", run.spec.code.entry, *run.spec.arguments])
+    how = "; it starts its own servers" if info.serves and run.gang else ""
+    say(f"trainyard: {line} ({keras}{how})")
+    return line[:200]
+
+
+def _explained(error: BaseException, run: Run, emitter: Emitter, stop: ScriptStop) -> int:
+    if stop.asked:  # peers that stop at the same moment make each other's collectives fail
+        return ExitCode.STOPPED
+    if isinstance(error, TrainingFailed):
+        sys.stderr.write(f"{error.message}\n")
+        emitter.record(Failure(at=time(), cause=error.cause, message=error.message))
+        return code_of(error.cause)
+    failure = failure_of(error, code=run.code, gang_size=len(run.gang))
+    emitter.record(failure)
+    main_module.show(error, run.entry)
+    return code_of(failure.cause) if failure.cause is not Cause.EXCEPTION else ExitCode.EXCEPTION

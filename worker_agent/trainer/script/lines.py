@@ -1,0 +1,52 @@
+"""What other processes of the same script said with `trainyard.log`: lines appended to one file, read in a thread."""
+
+import json
+import threading
+from pathlib import Path
+
+from worker_agent.trainer.script.voice import ScriptVoice
+
+LOOK_EVERY_S = 0.2
+
+
+class Lines:
+    """The file that `TRAINYARD_SERIES` names."""
+
+    def __init__(self, path: Path, voice: ScriptVoice) -> None:
+        self._path = path
+        self._voice = voice
+        self._read_bytes = 0
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="series-lines", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Read what is left."""
+        self._closing.set()
+        self._thread.join()
+        self._look()
+
+    def _follow(self) -> None:
+        while not self._closing.wait(LOOK_EVERY_S):
+            self._look()
+
+    def _look(self) -> None:
+        if not self._path.exists():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._read_bytes)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._read_bytes += len(line)
+                self._tell(line)
+
+    def _tell(self, line: bytes) -> None:
+        try:
+            said = json.loads(line)
+            if "scalars" in said:
+                self._voice.scalars(int(said["step"]), {str(k): float(v) for k, v in said["scalars"].items()})
+            else:
+                self._voice.progress(int(said["step"]), int(said["of"]), int(said["epoch"]), int(said["epochs"]))
+        except (ValueError, KeyError, TypeError, AttributeError):  # somebody else wrote into the file
+            return

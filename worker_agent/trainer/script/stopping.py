@@ -1,0 +1,61 @@
+"""How a script is stopped. SIGTERM itself is the script's: nothing is blocked and no handler is taken, so that what it
+does with the signal, and what its own children do, is what they do everywhere.
+
+But TensorFlow swallows the signal under MultiWorkerMirrored, so a thread watches for the request that the agent writes
+before it signals, and after `GRACE_S` ends the process wherever it stands; unless the script handles the signal itself
+(a handler of its own, a PreemptionCheckpointHandler): then it has as long as the agent gives.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from worker_agent.folder import read_stop
+from worker_agent.trainer.outcome import ExitCode
+from worker_agent.trainer.script.imports import when_imported
+from worker_agent.trainer.stopping import GRACE_S, StopSignal
+
+LOOK_EVERY_S = 0.1
+
+_PREEMPTION = "tensorflow.python.distribute.failure_handling.failure_handling"
+
+
+class ScriptStop(StopSignal):
+    """`folder` is the replica's. `leave` is called before the process goes: write what is left."""
+
+    def __init__(self, folder: Path, leave: Callable[[], None]) -> None:
+        self._folder = folder
+        self._saves_itself = False
+        when_imported(_PREEMPTION, self._watch_preemption)
+        super().__init__(leave)
+
+    @property
+    def asked(self) -> bool:
+        """True once the replica is to end."""
+        return self._asked.is_set() or read_stop(self._folder) is not None
+
+    def _wait(self) -> None:
+        while not self._over.wait(LOOK_EVERY_S):
+            if self.asked:
+                self._asked.set()
+                if not self._is_handled() and not self._over.wait(GRACE_S) and not self._is_handled():
+                    self._leave()
+                    os._exit(ExitCode.STOPPED)
+                return
+
+    def _is_handled(self) -> bool:
+        return self._saves_itself or callable(signal.getsignal(signal.SIGTERM))
+
+    def _watch_preemption(self, module: ModuleType) -> None:
+        """A PreemptionCheckpointHandler is given the time to save."""
+        handler: Any = module
+        make = handler.PreemptionCheckpointHandler.__init__
+
+        def made(this: Any, *arguments: Any, **named: Any) -> None:
+            self._saves_itself = True
+            make(this, *arguments, **named)
+
+        handler.PreemptionCheckpointHandler.__init__ = made

@@ -1,0 +1,82 @@
+"""What a script's process says, whichever way the numbers came: from `fit`, event files, or `trainyard.log`.
+
+Every process tells its own points. The one that leads also tells how far the job is and its latest metrics, at most
+once a `SUMMARY_S`, because a script may log at any rate.
+"""
+
+import math
+from collections.abc import Mapping
+from threading import Lock
+from time import monotonic, time
+
+from worker_agent.protocol.records import Facts, FactValue, Progress, Summary
+from worker_agent.trainer.emit import Emitter
+
+SUMMARY_S = 1.0
+
+
+class ScriptVoice:
+    """One per process; called by any thread. `leads`: this process speaks for the job."""
+
+    def __init__(self, emitter: Emitter, *, leads: bool) -> None:
+        self._emitter = emitter
+        self._leads = leads
+        self._lock = Lock()
+        self._latest: dict[str, float] = {}
+        self._furthest = 0
+        self._epoch = 0
+        self._told_at = -math.inf
+        self._is_counted = False
+
+    def scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Points of a custom loop; without a `fit` or `trainyard.progress` they also say how far it is."""
+        if not scalars:
+            return
+        self._emitter.log(step, **scalars)
+        with self._lock:
+            self._latest.update(scalars)
+            if not self._is_counted:
+                self._furthest = max(self._furthest, step)
+            due = monotonic() - self._told_at >= SUMMARY_S
+        if due:
+            self.flush()
+
+    def found(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Points of an event file. Where the script speaks otherwise too, they are points and nothing more."""
+        if self._is_counted:
+            self.points(step, scalars)
+        else:
+            self.scalars(step, scalars)
+
+    def progress(self, step: int, total_steps: int, epoch: int, epochs: int) -> None:
+        """How far the training is, counted by somebody who knows."""
+        with self._lock:
+            self._is_counted = True
+            self._epoch = epoch
+        if self._leads:
+            self._emitter.record(Progress(at=time(), step=step, total_steps=total_steps, epoch=epoch, epochs=epochs))
+
+    def points(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Points alone."""
+        if scalars:
+            self._emitter.log(step, **scalars)
+
+    def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
+        """The job's metrics after epoch `number` (from 1)."""
+        if self._leads and metrics:
+            self._emitter.record(Summary(at=time(), epoch=number, metrics=dict(metrics)))
+
+    def facts(self, **facts: FactValue) -> None:
+        """What is particular to this process."""
+        self._emitter.record(Facts(at=time(), facts=facts))
+
+    def flush(self) -> None:
+        """Tell what is known and not told yet of a custom loop."""
+        with self._lock:
+            latest, self._latest = self._latest, {}
+            self._told_at = monotonic()
+            counted, step, epoch = self._is_counted, self._furthest, self._epoch
+        if latest and self._leads:
+            if not counted:
+                self._emitter.record(Progress(at=time(), step=step, total_steps=0, epoch=0, epochs=0))
+            self._emitter.record(Summary(at=time(), epoch=epoch, metrics=latest))
