@@ -5,26 +5,21 @@ is wrong. So the browser and REST answer alike, and a form shown again holds exa
 `views/job_new.py` and `views/machines.py`.
 """
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.domain.recipes import ParamInfo
+from orchestrator.domain.strategies import fields_of
 from orchestrator.services.errors import FieldError
-from worker_agent.protocol.states import Strategy
+from worker_agent.protocol.states import Kind, Strategy
 
 PARAM = "param-"
-SOURCES = ("recipe", "upload", "text")
-# What each strategy lets a person choose; the rest of the sizes is fixed at `FIXED`.
-SIZES: dict[str, frozenset[str]] = {
-    Strategy.ONE_DEVICE: frozenset(),
-    Strategy.MIRRORED: frozenset({"devices_per_worker"}),
-    Strategy.MULTI_WORKER_MIRRORED: frozenset({"workers", "devices_per_worker"}),
-    Strategy.PARAMETER_SERVER: frozenset({"workers", "ps"}),
-}
-FIXED = {"workers": 1, "ps": 0, "devices_per_worker": 1}
+SOURCES = ("recipe", "upload", "text", "git")
 DEFAULTS = {
     "name": "",
     "cluster": "",
+    "kind": Kind.RECIPE.value,
     "source": "recipe",
     "recipe": "",
     "params_of": "",
@@ -32,31 +27,56 @@ DEFAULTS = {
     "kept_name": "",
     "filename": "program.py",
     "text": "",
+    "git_url": "",
+    "git_ref": "",
+    "entry": "",
+    "arguments": "",
+    "working_dir": "",
+    "keras": "",
+    "requirements": "",
+    "tf_config": "",
     "strategy": Strategy.ONE_DEVICE.value,
     "workers": "2",
     "ps": "1",
     "devices_per_worker": "1",
+    "chief": "off",
+    "communication": "auto",
+    "cross_device": "auto",
+    "min_shard_bytes": "0",
+    "model_parallel": "2",
+    "micro_batches": "4",
+    "tpu": "",
+    "sharding": "auto",
+    "validation": "gang",
+    "accumulation": "1",
+    "precision": "float32",
+    "jit": "off",
+    "steps_per_execution": "0",
     "global_batch_size": "64",
     "epochs": "5",
     "learning_rate": "",
     "lr_scaling": "none",
     "warmup_epochs": "0",
+    "checkpoint_steps": "0",
+    "checkpoints_kept": "3",
+    "resume_from": "0",
     "seed": "0",
     "env": "",
     "priority": "0",
     "time_limit": "",
 }
-SENT_AS_TYPED = (
-    "name",
-    "cluster",
-    "strategy",
+SENT_ALWAYS = ("name", "cluster", "kind", "strategy", "keras", "priority")
+SENT_FOR_RECIPES = (
     "global_batch_size",
     "epochs",
     "learning_rate",
     "lr_scaling",
+    "checkpoint_steps",
+    "checkpoints_kept",
+    "resume_from",
     "seed",
-    "priority",
 )
+SENT_FOR_SCRIPTS = ("working_dir", "requirements", "tf_config")
 TIME_LIMIT_WORDS = "Write a number of minutes, at most 43 200 (30 days), or nothing for no limit."
 
 
@@ -74,8 +94,13 @@ class JobForm:
 
     @property
     def source(self) -> str:
-        """Where the program comes from: recipe, upload or text."""
+        """Where the program comes from: recipe, upload, text or git."""
         return self.values["source"]
+
+    @property
+    def script(self) -> bool:
+        """Whether the program is to run as it stands."""
+        return self.values["kind"] == Kind.SCRIPT
 
     def value(self, name: str) -> str:
         """What stands in the field of that name."""
@@ -105,14 +130,16 @@ class JobForm:
 
     def _program(self) -> str:
         """What the typed hyper-parameters belong to: a recipe by its name, an upload by its digest, the text."""
-        which = {"recipe": self.values["recipe"], "upload": self.values["kept"]}.get(self.source, "")
-        return f"{self.source} {which}".strip()
+        own = {"recipe": "recipe", "upload": "kept", "git": "git_url"}.get(self.source, "")
+        return f"{self.source} {self.values.get(own, '')}".strip()
 
     def _place(self, name: str) -> str:
         if name.startswith("params."):
             return PARAM + name.removeprefix("params.")
+        if name in ("code.entry", "code.git.ref"):
+            return {"code.entry": "entry", "code.git.ref": "git_ref"}[name]
         if name == "recipe" or name.split(".")[0] == "code":
-            return {"recipe": "recipe", "upload": "upload", "text": "text"}[self.source]
+            return "git_url" if self.source == "git" else self.source
         if name == "time_limit_s":
             return "time_limit"
         return name if name in DEFAULTS else ""
@@ -128,44 +155,69 @@ def typed_form(post: Mapping[str, str]) -> JobForm:
     values = {name: post.get(name, default) for name, default in DEFAULTS.items()}
     if values["source"] not in SOURCES:
         values["source"] = "recipe"
+    if values["kind"] == Kind.SCRIPT and values["source"] == "recipe":
+        values["source"] = "upload"  # the catalogue holds recipes alone
     params = {name.removeprefix(PARAM): value for name, value in post.items() if name.startswith(PARAM)}
     return JobForm(values, params)
 
 
 def cloned_form(request: Mapping[str, object]) -> JobForm:
     """The form that would make the given request again (see `services.jobs.request_of`)."""
-    plain = {name: _shown(request[name]) for name in DEFAULTS if name in request and name != "env"}
-    values = DEFAULTS | plain
-    params = {name: _shown(value) for name, value in dict(request.get("params") or {}).items()}
-    values["env"] = "\n".join(f"{name}={value}" for name, value in dict(request.get("env") or {}).items())
+    odd = ("env", "arguments", "code", "params")
+    values = DEFAULTS | {name: _shown(request[name]) for name in DEFAULTS if name in request and name not in odd}
+    params = {name: _shown(value) for name, value in _mapping(request.get("params")).items()}
+    values["env"] = "\n".join(f"{name}={value}" for name, value in _mapping(request.get("env")).items())
+    arguments = request.get("arguments")
+    values["arguments"] = shlex.join(map(str, arguments)) if isinstance(arguments, list) else ""
     limit_s = float(str(request.get("time_limit_s") or 0))
     values["time_limit"] = f"{limit_s / 60:g}" if limit_s else ""
-    code = request.get("code")
-    if isinstance(code, Mapping) and "text" in code:
-        values |= {"source": "text", "text": str(code["text"]), "filename": str(code["filename"])}
-    elif isinstance(code, Mapping):
-        values |= {"source": "upload", "kept": str(code["sha256"]), "kept_name": str(code["filename"])}
-    return JobForm(values, params)
+    return JobForm(values | _source_of(_mapping(request.get("code"))), params)
 
 
 def request_from(
     form: JobForm, *, code: Mapping[str, object] | None, declared: Iterable[ParamInfo]
 ) -> dict[str, object]:
-    """The request that the form makes: the keys of REST's `POST /jobs`. `code` is the upload or the text."""
+    """The request that the form makes: the keys of REST's `POST /jobs`. `code` is the upload, the text or the address.
+
+    Fields that the chosen strategy or kind does not read are kept on the page and not sent.
+    """
     values = form.values
-    request: dict[str, object] = {name: values[name] for name in SENT_AS_TYPED}
-    chosen = SIZES.get(values["strategy"], frozenset(FIXED))
-    request |= {name: values[name] if name in chosen else fixed for name, fixed in FIXED.items()}
-    request["warmup_epochs"] = values["warmup_epochs"] if values["lr_scaling"] == "linear" else 0
+    sent = [*SENT_ALWAYS, *(SENT_FOR_SCRIPTS if form.script else SENT_FOR_RECIPES), *_particular(values)]
+    request: dict[str, object] = {name: values[name] for name in sent}
     request["time_limit_s"] = _seconds(values["time_limit"])
     request["env"] = _environment(form)
-    # Only what the program declares: fields of a recipe chosen before are kept on the page, not sent.
-    request["params"] = {param.name: form.params[param.name] for param in declared if param.name in form.params}
+    if form.script:
+        request["arguments"] = _arguments(form)
+    else:
+        request["warmup_epochs"] = values["warmup_epochs"] if values["lr_scaling"] != "none" else 0
+        # Only what the program declares: fields of a recipe chosen before are kept on the page, not sent.
+        request["params"] = {param.name: form.params[param.name] for param in declared if param.name in form.params}
     if form.source == "recipe":
         request["recipe"] = values["recipe"]
     elif code is not None:
         request["code"] = dict(code)
     return request
+
+
+def _particular(values: Mapping[str, str]) -> list[str]:
+    """The fields that matter to the strategy chosen; none for a strategy that does not exist."""
+    if values["strategy"] not in set(Strategy):
+        return []
+    kind = Kind.SCRIPT if values["kind"] == Kind.SCRIPT else Kind.RECIPE
+    return sorted(fields_of(Strategy(values["strategy"]), kind))
+
+
+def _source_of(code: Mapping[str, object]) -> dict[str, str]:
+    """The values that bring a request's code back; {} for a recipe of the catalogue."""
+    entry = {"entry": str(code["entry"])} if code.get("entry") else {}
+    git = _mapping(code.get("git"))
+    if git:
+        return {"source": "git", "git_url": str(git["url"]), "git_ref": str(git.get("ref") or ""), **entry}
+    if "text" in code:
+        return {"source": "text", "text": str(code["text"]), "filename": str(code["filename"])}
+    if code:
+        return {"source": "upload", "kept": str(code["sha256"]), "kept_name": str(code["filename"]), **entry}
+    return {}
 
 
 @dataclass
@@ -237,6 +289,19 @@ def _environment(form: JobForm) -> dict[str, str]:
     if wrong:
         form.errors["env"] = wrong
     return found
+
+
+def _arguments(form: JobForm) -> list[str]:
+    """The words of a command line, quoted as in a shell."""
+    try:
+        return shlex.split(form.values["arguments"])
+    except ValueError as error:
+        form.errors["arguments"] = f"A quotation mark or a backslash is left open ({error}).".replace("..", ".")
+        return []
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _seconds(minutes: str) -> int | str:

@@ -11,6 +11,7 @@ from django import template
 
 from dashboard.forms import PARAM
 from orchestrator.domain.recipes import ParamInfo
+from orchestrator.domain.strategies import OF_SCRIPTS, PARTICULAR, readers_of
 
 register = template.Library()
 
@@ -42,8 +43,13 @@ def field(
     required: bool = False,
     **more: str,
 ) -> dict[str, object]:
-    """One field. `kind` is text, int, float, lines, select, check or password; `options` are (value, text) pairs."""
+    """One field. `kind` is text, int, float, lines, select, check or password; `options` are (value, text) pairs.
+
+    A field of a job that only some strategies read, or only recipes, says so, and is shown with those alone.
+    """
     return {
+        "readers": " ".join(readers_of(name)) if name in PARTICULAR else "",
+        "of": "recipe" if name in PARTICULAR and name not in OF_SCRIPTS else "",
         "id": f"f-{name}",
         "name": name,
         "label": label,

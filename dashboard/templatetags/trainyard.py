@@ -13,6 +13,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from orchestrator.domain.strategies import WORDS
+
 register = template.Library()
 
 NARROW = "\u202f"
@@ -40,12 +42,7 @@ TONES = {
     "exited": "grey",
 }
 SHAPES = {"assigned": "submitted", "starting": "launching", "exited": "stopped"}
-STRATEGIES = {
-    "one_device": "One device",
-    "mirrored": "Mirrored",
-    "multi_worker_mirrored": "MultiWorkerMirrored",
-    "parameter_server": "ParameterServer",
-}
+STRATEGIES = {strategy.value: words.label for strategy, words in WORDS.items()}
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 SPARK_WIDTH, SPARK_HEIGHT = 100, 28
 

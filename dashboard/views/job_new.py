@@ -16,8 +16,9 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.views.decorators.http import require_http_methods, require_POST
 
-from dashboard.forms import JobForm, cloned_form, empty_form, request_from, typed_form
+from dashboard.forms import DEFAULTS, JobForm, cloned_form, empty_form, request_from, typed_form
 from dashboard.views.answers import page
+from dashboard.views.job_choices import KINDS, LR_SCALINGS, OPTIONS, SOURCES, STRATEGIES
 from dashboard.views.job_panel import panel
 from orchestrator import catalogue
 from orchestrator.domain.recipes import RecipeInfo
@@ -28,30 +29,17 @@ from orchestrator.services import code, jobs, submission
 from orchestrator.services.errors import Forbidden, Invalid
 
 FIRST_RECIPE = "digits_cnn"
+NOTHING_GIVEN = {"upload": "Choose a .py or .zip file.", "git": "Give the address of a repository."}
+SOURCE_FIELDS = {"upload": "upload", "git": "git_url"}
+# Parts of the form that are folded until one of their fields is used.
+FOLDED = {
+    "program": ("entry", "working_dir", "requirements"),
+    "gang": ("communication", "min_shard_bytes", "validation", "chief"),
+    "tf_config": ("tf_config",),
+    "maths": ("accumulation", "precision", "steps_per_execution", "sharding", "jit"),
+    "checkpoints": ("checkpoints_kept", "checkpoint_steps", "resume_from"),
+}
 VIEWER = "Your role is viewer: you may look at everything, but not start jobs. An administrator can change your role."
-STRATEGIES = (
-    ("one_device", "One device", "A single GPU or CPU slot. The base to measure others against."),
-    ("mirrored", "Mirrored", "Several devices of one machine, gradients summed each step."),
-    (
-        "multi_worker_mirrored",
-        "MultiWorkerMirrored",
-        "Devices of several machines, gradients summed over the network each step.",
-    ),
-    ("parameter_server", "ParameterServer", "Workers run at their own pace; the variables live on servers."),
-)
-SOURCES = (
-    ("recipe", "Recipe", "From the catalogue, ready to run."),
-    ("upload", "Upload", "A .py file, or a .zip with recipe.py at its top."),
-    ("text", "Text", "Written or changed on this page."),
-)
-LR_SCALINGS = (
-    ("none", "As given", "Every step uses the learning rate as it stands here."),
-    (
-        "linear",
-        "Linear scaling",
-        "Times the number of replicas in sync, because one step then sees that many times the examples.",
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -113,13 +101,20 @@ def _printed(request: HttpRequest, read: Read, status: int = 200) -> HttpRespons
         "program_key": _program_key(read),
         "recipes": [(entry.name, entry.info.title or entry.name) for entry in entries],
         "clusters": _clusters(request.user),
+        "kinds": KINDS,
         "sources": SOURCES,
         "strategies": STRATEGIES,
         "lr_scalings": LR_SCALINGS,
+        "options": OPTIONS,
+        "more": {name: _unfolded(read.form, fields) for name, fields in FOLDED.items()},
         "general": read.form.errors.get("", ""),
         "refused": status == 422,
     }
     return render(request, "dashboard/job_new.html", context, status=status)
+
+
+def _unfolded(form: JobForm, fields: tuple[str, ...]) -> bool:
+    return any(name in form.errors or form.values[name] != DEFAULTS[name] for name in fields)
 
 
 def _clusters(user: Any) -> list[tuple[str, str]]:
@@ -173,28 +168,32 @@ def _upload_of(request: HttpRequest, form: JobForm) -> dict[str, object] | None:
 
 
 def _code_of(form: JobForm, upload: Mapping[str, object] | None) -> dict[str, object] | None:
+    """The program as a request carries it; None for a recipe of the catalogue, and while there is none."""
+    entry = {"entry": form.values["entry"].strip()} if form.values["entry"].strip() else {}
     if form.source == "text":
         return {"filename": form.values["filename"], "text": form.values["text"]}
+    if form.source == "git" and form.values["git_url"].strip():
+        return {"git": {"url": form.values["git_url"].strip(), "ref": form.values["git_ref"].strip()}, **entry}
     if form.source == "upload" and upload is not None:
-        return dict(upload)
+        return {**upload, **entry}
     if form.source == "upload" and form.values["kept"]:
-        return {"sha256": form.values["kept"]}
+        return {"sha256": form.values["kept"], **entry}
     return None
 
 
 def _understood(form: JobForm, carried: dict[str, object] | None, user: Any) -> Read:
     """Inspect the program, keep a sound upload, and put the request together."""
     wanted = {"recipe": form.values["recipe"]} if form.source == "recipe" else {"code": carried}
-    program = code.resolve(wanted, by=user)
+    program = code.resolve({"kind": form.values["kind"], **wanted}, by=user)
     if isinstance(program, code.Program) and form.source == "upload":
         code.keep(program)
         sent_name = str((carried or {}).get("filename") or form.values["kept_name"] or program.filename)
         form.values |= {"kept": program.ref.sha256, "kept_name": sent_name}
-        carried = {"sha256": program.ref.sha256}
+        carried = _code_of(form, None)
     elif form.source == "upload":
         form.values |= {"kept": "", "kept_name": ""}
-        if carried is None:
-            form.errors["upload"] = "Choose a .py or .zip file."
+    if carried is None and form.source in NOTHING_GIVEN:
+        form.errors[SOURCE_FIELDS[form.source]] = NOTHING_GIVEN[form.source]
     declared = program.info.params if program.info else ()
     form.declare(declared)
     return Read(form, request_from(form, code=carried, declared=declared), program.info)
@@ -222,7 +221,7 @@ def _program_key(read: Read) -> str:
     """Changes when the program's part of the page has to be drawn anew, and not while its fields are filled in."""
     params = [repr(param) for param in read.info.params] if read.info else []
     described = [read.info.title, read.info.description] if read.info else []
-    problem = [text for name, text in read.form.errors.items() if name in ("recipe", "upload", "text")]
+    problem = [text for name, text in read.form.errors.items() if name in ("recipe", "upload", "text", "git_url")]
     kept = read.form.values["kept_name"] if read.form.source == "upload" else ""
     return json.dumps([read.form.values["params_of"], described, params, problem, kept])
 

@@ -1,17 +1,20 @@
 """The panel beside the new-job form: what the job would make, where it would run, what each process would be told."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dashboard.forms import JobForm
+from dashboard.templatetags.trainyard import group
 from orchestrator.domain.batching import BatchPlan
+from orchestrator.domain.findings import Finding
 from orchestrator.domain.planning import NodeView, PlannedReplica
 from orchestrator.services.submission import Preview
-from worker_agent.protocol.states import NodeState
+from worker_agent.protocol.states import NodeState, Strategy
 
 NODES_SHOWN = 24
 CONFIGS_SHOWN = 32
-PLACE_FIELDS = ("cluster", "workers", "devices_per_worker")
+PLACE_FIELDS = ("cluster", "workers", "devices_per_worker", "tf_config")
 DOT = "\u00b7"
 
 
@@ -36,9 +39,16 @@ class NodeMap:
 
 @dataclass(frozen=True)
 class Panel:
-    """Everything the panel prints. `tone` and `say` are the verdict on the placement; "" while it is unknowable."""
+    """Everything the panel prints. `tone` and `say` are the verdict on the placement; "" while it is unknowable.
+
+    `product` is the arithmetic of a step as (sign before it, number, what it counts), `rows` what follows from it.
+    """
 
     batch: BatchPlan | None
+    product: list[tuple[str, int, str]]
+    rows: list[tuple[str, str]]
+    script: bool
+    findings: tuple[Finding, ...]
     indivisible: str
     nearest: tuple[int, ...]
     tone: str
@@ -67,6 +77,10 @@ def panel(found: Preview, form: JobForm) -> Panel:
     ]
     return Panel(
         batch=found.batch,
+        product=_product(found.batch, form.values["strategy"]) if found.batch else [],
+        rows=_rows(found.batch, form.values) if found.batch else [],
+        script=form.script,
+        findings=found.findings,
         indivisible="" if found.batch else form.errors.get("global_batch_size", ""),
         nearest=found.nearest,
         tone=tone,
@@ -77,6 +91,55 @@ def panel(found: Preview, form: JobForm) -> Panel:
         configs_left_out=max(0, len(configs) - CONFIGS_SHOWN),
         processes=len(found.placement),
     )
+
+
+def _product(batch: BatchPlan, strategy: str) -> list[tuple[str, int, str]]:
+    whole = ("=", batch.global_batch_size, "global batch")
+    passes = [("×", batch.parts, "passes")] if batch.parts > 1 else []
+    first = ("", batch.per_part, "a replica at once" if passes else "per replica")
+    if strategy == Strategy.PARAMETER_SERVER:
+        return [
+            ("", batch.global_batch_size, "examples an update"),
+            ("×", batch.workers, f"{_word(batch.workers, 'worker')}, each on its own"),
+        ]
+    if strategy == Strategy.PIPELINE:
+        return [
+            ("", batch.per_part, "a micro-batch"),
+            ("×", batch.parts, _word(batch.parts, "micro-batch", "es")),
+            whole,
+        ]
+    if strategy == Strategy.TPU:
+        return [("", batch.global_batch_size, "examples, over the cores of the TPU")]
+    if strategy == Strategy.TENSOR_PARALLEL:
+        groups = batch.replicas_in_sync
+        return [("", batch.per_replica, "a group"), ("×", groups, f"{_word(groups, 'group')} of devices"), whole]
+    devices = ("×", batch.devices_per_worker, _word(batch.devices_per_worker, "device"))
+    return [first, *passes, devices, ("×", batch.workers, _word(batch.workers, "worker")), whole]
+
+
+def _rows(batch: BatchPlan, values: Mapping[str, str]) -> list[tuple[str, str]]:
+    base, rate, replicas = batch.base_learning_rate, batch.learning_rate, batch.replicas_in_sync
+    rows = [("Each worker computes", f"{group(batch.per_worker)} a step"), ("Replicas in sync", group(replicas))]
+    if values["strategy"] == Strategy.PIPELINE:
+        stages = batch.workers * batch.devices_per_worker
+        idle = (stages - 1) / (batch.parts + stages - 1)
+        rows = [("Stages", group(stages)), ("Each is idle, at best", f"{idle:.0%} of a step".replace("%", " %"))]
+    if values["strategy"] == Strategy.TPU:
+        rows = []
+    if base is None or rate is None:
+        rows.append(("Learning rate", "the recipe's own"))
+    elif rate == base:
+        rows.append(("Learning rate", f"{base:g}"))
+    else:
+        factor = f"√{replicas}" if values["lr_scaling"] == "sqrt" else str(replicas)
+        rows.append(("Learning rate", f"{base:g} × {factor} = {rate:g}"))
+    if batch.warmup_epochs:
+        rows.append(("Reached over", f"the first {batch.warmup_epochs:g} {_word(batch.warmup_epochs, 'epoch')}"))
+    return rows
+
+
+def _word(number: float, noun: str, plural: str = "s") -> str:
+    return noun if number == 1 else noun + plural
 
 
 def _verdict(found: Preview) -> tuple[str, str]:

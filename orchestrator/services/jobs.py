@@ -14,7 +14,7 @@ from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from orchestrator.services.transitions import announce_job, move_job
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.job_spec import JobSpec
-from worker_agent.protocol.states import Cause, JobStatus
+from worker_agent.protocol.states import Cause, JobStatus, Kind
 
 
 def submit_job(*, request: object, by: User) -> Job:
@@ -88,7 +88,7 @@ def _create(*, spec: JobSpec, cluster: Cluster, program: Code, by: User, retry_o
         strategy=spec.strategy.value,
         spec=plain(spec),
         priority=spec.priority,
-        epochs=spec.epochs,
+        epochs=spec.epochs if spec.kind is Kind.RECIPE else 0,
         retry_of=retry_of,
     )
     text = f"Submitted by {by.get_username()}" + (f" as a retry of j-{retry_of.pk}." if retry_of else ".")

@@ -3,24 +3,20 @@
 import { $, $$ } from "./dom.js";
 import { toast } from "./toast.js";
 const form = $("#new-job"), WAIT_MS = 250, LONG_TEXT_WAIT_MS = 600;
-// Sizes that a strategy does not use, and why. The server ignores them just the same.
-const UNUSED = {
-  one_device: { workers: "One device runs in one process.", devices_per_worker: "One device is one device.", ps: "Only ParameterServer has them." },
-  mirrored: { workers: "Mirrored runs in one process.", ps: "Only ParameterServer has them." },
-  multi_worker_mirrored: { ps: "Only ParameterServer has them." },
-  parameter_server: { devices_per_worker: "Each worker computes on one device." },
-};
 const touched = new Set();
 let all = "refused" in form.dataset, timer = 0, asked = 0, programKey = form.dataset.programKey, errors = {};
+// A chosen file is sent until one answer speaks of it: a sound one then travels by its digest, of a bad one its error stays.
+let fileTold = true, fileError = $("#f-upload-e").textContent;
 
 const values = () => {
   const data = new FormData(form);
-  data.delete("upload"); // a sound upload travels by its digest
+  if (fileTold) data.delete("upload");
   return data;
 };
 function later(wait = WAIT_MS) { clearTimeout(timer); timer = setTimeout(ask, wait); }
-async function ask(data = values()) {
+async function ask() {
   clearTimeout(timer);
+  const data = values();
   const mine = ++asked;
   let answer;
   try {
@@ -33,6 +29,8 @@ async function ask(data = values()) {
   }
   if (mine !== asked) return;
   errors = answer.errors;
+  if (data.has("upload")) { fileTold = true; fileError = errors.upload ?? ""; }
+  else if (errors.upload && fileError) errors.upload = fileError;
   if (answer.program_key !== programKey) { programKey = answer.program_key; replace($("#program"), answer.program); }
   replacePanel(answer.panel);
   showErrors();
@@ -59,12 +57,13 @@ function replacePanel(html) {
 function showErrors() {
   for (const place of $$("[data-field]", form)) {
     const name = place.dataset.field, control = $("input:not([type=hidden], [type=radio]), select, textarea:not([name=filename])", place) ?? place;
-    const text = control.disabled || !(all || touched.has(name)) ? "" : errors[name] ?? "";
+    const text = all || touched.has(name) ? errors[name] ?? "" : "";
     const error = $(".invalid-feedback", place), help = $(".form-text", place);
     if (!error) continue;
     if (error.textContent !== text) error.textContent = text;
     error.hidden = !text;
     if (help) help.hidden = !!text;
+    if (text) place.closest("details:not([open])")?.setAttribute("open", "");
     if (control === place) continue;
     control.classList.toggle("is-invalid", !!text && control.matches(".form-control, .form-select"));
     text ? control.setAttribute("aria-invalid", "true") : control.removeAttribute("aria-invalid");
@@ -72,32 +71,25 @@ function showErrors() {
     described ? control.setAttribute("aria-describedby", described) : control.removeAttribute("aria-describedby");
   }
 }
-function applyStrategy() {
-  const unused = UNUSED[$("[name=strategy]:checked", form)?.value] ?? {};
-  for (const name of ["workers", "devices_per_worker", "ps"]) {
-    const control = form.elements[name], help = document.getElementById(`f-${name}-h`);
-    help.dataset.said ??= help.textContent;
-    control.disabled = name in unused;
-    help.textContent = unused[name] ?? help.dataset.said;
-  }
-  const warmup = form.elements.warmup_epochs;
-  warmup.disabled = $("[name=lr_scaling]:checked", form)?.value !== "linear";
+// A script is none of the catalogue's recipes.
+function leaveCatalogue() {
+  if ($("[name=kind]:checked", form)?.value === "script" && $("[name=source][value=recipe]", form).checked) $("[name=source][value=upload]", form).checked = true;
 }
 
 form.addEventListener("input", (e) => {
-  if (e.target.name === "upload") return;
+  if (["upload", "git_url", "git_ref"].includes(e.target.name)) return; // asked for when they are complete
   later(e.target.name === "text" ? LONG_TEXT_WAIT_MS : WAIT_MS);
 });
 form.addEventListener("change", (e) => {
   const { name, type, files } = e.target;
   const place = e.target.closest("[data-field]")?.dataset.field;
   if (place) touched.add(place);
-  if (name === "strategy" || name === "lr_scaling") applyStrategy();
+  if (name === "kind") leaveCatalogue();
   if (type !== "file") return later(0);
   if (!files.length) return;
-  const data = new FormData(form);
   touched.add("upload");
-  ask(data);
+  fileTold = false;
+  ask();
 });
 form.addEventListener("focusout", (e) => { const place = e.target.closest("[data-field]")?.dataset.field; if (place && !touched.has(place) && e.target.value) { touched.add(place); showErrors(); } });
 addEventListener("click", (e) => {
@@ -108,6 +100,6 @@ addEventListener("click", (e) => {
   later(0);
 });
 addEventListener("keydown", (e) => { if (e.key === "Enter" && (e.ctrlKey || e.metaKey) && !$("dialog[open]")) { e.preventDefault(); form.requestSubmit($("#start")); } });
-applyStrategy();
+leaveCatalogue();
 if (all) $("[aria-invalid]", form)?.focus();
 later(0);
