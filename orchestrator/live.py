@@ -139,6 +139,11 @@ def artifact_stored(
     }
 
 
+def checkpoints_changed() -> LiveEvent:
+    """A checkpoint was written, has arrived or was dropped: the page fetches its partial again."""
+    return {"kind": "checkpoints"}
+
+
 def sample_taken(*, node_id: str, sample: Mapping[str, object], replicas: Sequence[object] = ()) -> LiveEvent:
     """A node's load now (`protocol.reports.Sample`), and that of each process it holds (`RunningReplica`)."""
     return {"kind": "sample", "node_id": node_id, "sample": jsonable(sample), "replicas": jsonable(replicas)}

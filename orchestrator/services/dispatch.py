@@ -14,8 +14,9 @@ from django.db import IntegrityError, transaction
 from orchestrator.domain import batching, planning
 from orchestrator.domain.batching import BatchPlan
 from orchestrator.domain.planning import Placed, PlannedReplica
-from orchestrator.models import Attempt, Cluster, Job, Node, Replica
-from orchestrator.services import outbox
+from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Node, Replica
+from orchestrator.services import checkpoints, outbox
+from orchestrator.services.checkpoints import Gone
 from orchestrator.services.snapshot import cluster_view
 from orchestrator.services.transitions import announce_job, announce_replicas, move_job
 from worker_agent.protocol.commands import Launch
@@ -58,21 +59,40 @@ def _dispatch(job_id: int, now: datetime) -> bool:
     avoided = frozenset() if spec.tf_config else _ports_of_earlier_launches(job)
     view = cluster_view(cluster, ports_avoided=avoided)
     outcome = planning.place(spec, view, port_offset=(job.pk + job.attempt) * PORT_STRIDE)
-    if not isinstance(outcome, Placed):
-        reason = outcome.waiting_for if isinstance(outcome, planning.NotNow) else outcome.message
+    begin = checkpoints.to_begin_with(job, spec)
+    if not isinstance(outcome, Placed) or isinstance(begin, Gone):
+        reason = _why_not(begin, outcome)
         if job.waiting_for != reason:
             Job.objects.filter(pk=job.pk).update(waiting_for=reason)
             job.waiting_for = reason
             announce_job(job)
         return False
-    _apply(job, cluster, spec, outcome.replicas, now)
+    _apply(job, cluster, spec, outcome.replicas, begin, now)
     return True
 
 
-def _apply(job: Job, cluster: Cluster, spec: JobSpec, planned: tuple[PlannedReplica, ...], now: datetime) -> None:
+def _why_not(begin: Checkpoint | Gone | None, outcome: Placed | planning.NotNow | planning.Never) -> str:
+    if isinstance(outcome, planning.NotNow):
+        return outcome.waiting_for
+    if isinstance(outcome, planning.Never):
+        return outcome.message
+    return begin.message if isinstance(begin, Gone) else ""
+
+
+def _apply(
+    job: Job,
+    cluster: Cluster,
+    spec: JobSpec,
+    planned: tuple[PlannedReplica, ...],
+    begin: Checkpoint | None,
+    now: datetime,
+) -> None:
     number = job.attempt + 1
     places = sorted({replica.node_name for replica in planned})
     text = f"Launch {number}: {len(planned)} {'process' if len(planned) == 1 else 'processes'} on {', '.join(places)}."
+    if begin is not None:
+        whose = "" if begin.job_id == job.pk else f" of j-{begin.job_id}"
+        text += f" It goes on from the checkpoint at step {begin.step}{whose}."
     move_job(
         job=job,
         to=JobStatus.LAUNCHING,
@@ -82,12 +102,19 @@ def _apply(job: Job, cluster: Cluster, spec: JobSpec, planned: tuple[PlannedRepl
         waiting_for="",
         cause="",
         reason="",
-        # Every launch trains from the beginning.
-        step=0,
-        epoch=0,
-        metrics={},
+        step=begin.step if begin else 0,
+        epoch=begin.epoch if begin else 0,
+        metrics=begin.metrics if begin else {},
     )
-    Attempt.objects.create(job=job, number=number, started_at=now)
+    place_of_checkpoints = checkpoints.place_of(job, cluster.checkpoint_place)
+    Attempt.objects.create(
+        job=job,
+        number=number,
+        started_at=now,
+        checkpoint_place=place_of_checkpoints,
+        resumed_from=begin,
+        resumed_step=begin.step if begin else None,
+    )
     nodes = Node.objects.in_bulk({replica.node_id for replica in planned})
     # Worker 0 of a gang and the coordinator go first: the others wait for their port.
     for place in sorted(planned, key=lambda replica: (replica.role is not Role.CHIEF, replica.index)):
@@ -108,12 +135,23 @@ def _apply(job: Job, cluster: Cluster, spec: JobSpec, planned: tuple[PlannedRepl
             node=nodes[place.node_id],
             replica=row,
             now=now,
-            build=partial(_launch, row=row, place=place, spec=spec, cluster=cluster),
+            build=partial(
+                _launch, row=row, place=place, spec=spec, cluster=cluster, folder=place_of_checkpoints, begin=begin
+            ),
         )
     announce_replicas(job.pk)
 
 
-def _launch(command_id: int, *, row: Replica, place: PlannedReplica, spec: JobSpec, cluster: Cluster) -> Launch:
+def _launch(
+    command_id: int,
+    *,
+    row: Replica,
+    place: PlannedReplica,
+    spec: JobSpec,
+    cluster: Cluster,
+    folder: str,
+    begin: Checkpoint | None,
+) -> Launch:
     batch = batching.of_spec(spec)
     return Launch(
         command_id=command_id,
@@ -131,6 +169,8 @@ def _launch(command_id: int, *, row: Replica, place: PlannedReplica, spec: JobSp
         learning_rate=batch.learning_rate if isinstance(batch, BatchPlan) else spec.learning_rate,
         rendezvous_timeout_s=settings.RENDEZVOUS_TIMEOUT_S,
         env={**{str(name): str(value) for name, value in cluster.environment.items()}, **spec.env},
+        checkpoints=folder,
+        restore=checkpoints.restore_for(begin, role=place.role, strategy=spec.strategy) if begin else None,
     )
 
 

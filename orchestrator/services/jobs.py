@@ -2,14 +2,16 @@
 
 from datetime import UTC, datetime
 
+import msgspec
 from django.db import transaction
 
 from orchestrator import enqueue
 from orchestrator.domain.lifecycle import TERMINAL_JOB
 from orchestrator.domain.validation import KNOWN_FIELDS
 from orchestrator.models import Cluster, Code, Job, User
+from orchestrator.queries.errors import NotFound
 from orchestrator.queries.jobs import get
-from orchestrator.services import code, gang, submission, transitions
+from orchestrator.services import checkpoints, code, gang, submission, transitions
 from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from orchestrator.services.transitions import announce_job, move_job
 from worker_agent.protocol.codec import plain
@@ -64,6 +66,23 @@ def retry_job(*, job_id: int, by: User) -> Job:
         return _create(spec=job.typed_spec, cluster=job.cluster, program=job.code, by=by, retry_of=job)
 
 
+def resume_job(*, job_id: int, checkpoint_id: int, by: User) -> Job:
+    """A new job that asks for the same as this one, and begins with one of its checkpoints."""
+    _may_run_jobs(by)
+    job = get(by, job_id)
+    row = job.checkpoints.filter(pk=checkpoint_id).first()
+    if row is None:
+        raise NotFound("This job has no such checkpoint.")
+    spec = msgspec.structs.replace(job.typed_spec, resume_from=row.pk)
+    problem = checkpoints.problem_with(spec, by=by)
+    if problem:
+        raise Conflict(f"{problem[:1].upper()}{problem[1:]}.")
+    with transaction.atomic():
+        return _create(
+            spec=spec, cluster=job.cluster, program=job.code, by=by, retry_of=job, how=f"from the checkpoint at {row}"
+        )
+
+
 def request_of(job: Job) -> dict[str, object]:
     """The request that would create this job again, for a form to start from and for REST."""
     request: dict[str, object] = {
@@ -78,7 +97,9 @@ def request_of(job: Job) -> dict[str, object]:
     return request
 
 
-def _create(*, spec: JobSpec, cluster: Cluster, program: Code, by: User, retry_of: Job | None = None) -> Job:
+def _create(
+    *, spec: JobSpec, cluster: Cluster, program: Code, by: User, retry_of: Job | None = None, how: str = ""
+) -> Job:
     job = Job.objects.create(
         owner=by,
         cluster=cluster,
@@ -91,7 +112,8 @@ def _create(*, spec: JobSpec, cluster: Cluster, program: Code, by: User, retry_o
         epochs=spec.epochs if spec.kind is Kind.RECIPE else 0,
         retry_of=retry_of,
     )
-    text = f"Submitted by {by.get_username()}" + (f" as a retry of j-{retry_of.pk}." if retry_of else ".")
+    how = how or (f"as a retry of j-{retry_of.pk}" if retry_of else "")
+    text = f"Submitted by {by.get_username()} {how}".rstrip() + "."
     transitions.record(kind="job_submitted", text=text, job=job, actor=by)
     announce_job(job)
     enqueue.dispatch_job(job.pk)

@@ -17,10 +17,11 @@ import numpy as np
 
 from orchestrator import live, series
 from orchestrator.models import Cursor, Event, Job, Node, Replica
-from orchestrator.services import gang, outputs, progress, transitions
+from orchestrator.services import checkpoints, gang, outputs, progress, transitions
 from orchestrator.services.outputs import Output
 from worker_agent.protocol.codec import decode_record
 from worker_agent.protocol.records import (
+    Checkpointed,
     Exit,
     Facts,
     FactValue,
@@ -62,6 +63,7 @@ class Intake:
     output: list[Log | Gap] = field(default_factory=list)
     advances: list[Progress | Summary] = field(default_factory=list)
     facts: dict[str, FactValue] = field(default_factory=dict)
+    checkpoints: list[Checkpointed] = field(default_factory=list)
     moments: list[Started | Phase | Exit] = field(default_factory=list)
     stored: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -98,6 +100,8 @@ def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
         _announce(intake, logs.get(intake.replica.pk, []))
     progress.learn([(intake.replica, intake.facts) for intake in news if intake.facts])
     progress.advance([(intake.replica, intake.advances) for intake in news if intake.advances])
+    for intake in news:
+        _note_checkpoints(intake)
     for intake in news:
         for moment in intake.moments:
             _move(intake.replica, moment, now=now)
@@ -155,6 +159,8 @@ def _sort_in(intake: Intake, record: Record) -> None:
             intake.advances.append(record)
         case Facts():
             intake.facts |= record.facts
+        case Checkpointed():
+            intake.checkpoints.append(record)
         case Started() | Phase() | Exit():
             intake.moments.append(record)
         case Failure():
@@ -241,6 +247,14 @@ def _announce(intake: Intake, pieces: Sequence[Output]) -> None:
             )
         )
     live.announce(live.job_group(replica.job_id), events)
+
+
+def _note_checkpoints(intake: Intake) -> None:
+    for said in intake.checkpoints:
+        try:
+            checkpoints.note(intake.replica, said)
+        except ValueError as error:
+            note_skipped(intake.replica, why=str(error))
 
 
 def _move(replica: Replica, moment: Started | Phase | Exit, *, now: datetime) -> None:

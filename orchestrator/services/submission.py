@@ -16,7 +16,7 @@ from orchestrator.domain.findings import Finding
 from orchestrator.domain.planning import ClusterView, Never, NodeView, NotNow, PlannedReplica
 from orchestrator.domain.recipes import RecipeInfo
 from orchestrator.models import Cluster, User
-from orchestrator.services import code
+from orchestrator.services import checkpoints, code
 from orchestrator.services.code import Program
 from orchestrator.services.errors import FieldError
 from orchestrator.services.snapshot import cluster_view
@@ -119,6 +119,7 @@ def _read(request: object, *, by: User) -> _Read:
     if asked is None:
         return _Read(errors, cluster=cluster, view=view, program=program, info=resolved.info)
     refused = combinations.refusals(asked) or (combinations.refusals_in(asked, view) if view else [])
+    refused += _resumption(asked, by=by)
     findings = tuple(tf_config_lint.lint(asked.tf_config, asked, view)) if asked.tf_config else ()
     refused += [("tf_config", finding.sentence) for finding in findings if finding.blocks]
     errors += [FieldError(name, message) for name, message in refused if name not in broken]
@@ -137,6 +138,14 @@ def _read(request: object, *, by: User) -> _Read:
     else:
         spec = msgspec.structs.replace(asked, tf_config="") if "tf_config" in broken else asked
     return _Read(errors, spec, batch, cluster, view, program, resolved.info, nearest, findings)
+
+
+def _resumption(asked: JobSpec, *, by: User) -> list[tuple[str, str]]:
+    """Why the job cannot begin with the checkpoint it names."""
+    if not asked.resume_from or not asked.cluster:
+        return []
+    problem = checkpoints.problem_with(asked, by=by)
+    return [("resume_from", problem)] if problem else []
 
 
 def _spec(values: Mapping[str, object], broken: set[str], *, cluster: str, program: Program | None) -> JobSpec | None:

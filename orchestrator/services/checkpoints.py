@@ -1,0 +1,179 @@
+"""Rows of checkpoints: noted when a replica says that one is complete, dropped when it is not kept any more, and chosen
+when a job is launched. The files in Trainyard's own store are the business of `checkpoint_store.py`.
+"""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+from orchestrator import live
+from orchestrator.domain.lifecycle import LIVE_JOB
+from orchestrator.models import Attempt, Checkpoint, Job, Replica, User
+from orchestrator.queries.jobs import visible_jobs
+from worker_agent.protocol.checkpoints import MARKER, Candidate, Restore, is_name, kept_of, order_of
+from worker_agent.protocol.job_spec import JobSpec
+from worker_agent.protocol.records import Checkpointed
+from worker_agent.protocol.states import Role, Strategy
+
+SYNCHRONOUS = frozenset(
+    {
+        Strategy.ONE_DEVICE,
+        Strategy.MIRRORED,
+        Strategy.MULTI_WORKER_MIRRORED,
+        Strategy.CENTRAL_STORAGE,
+        Strategy.TPU,
+    }
+)
+COUNT_MAX = 2**31 - 1
+METRICS_KEPT = 100
+METRIC_NAME_CHARS = 200
+SHA256_CHARS = 64
+
+
+@dataclass(frozen=True)
+class Gone:
+    """The checkpoint that the job is to begin with is no longer there."""
+
+    message: str
+
+
+def note(replica: Replica, said: Checkpointed) -> None:
+    """A replica says that a checkpoint is complete. In a shared folder it is usable now; else once it is in the store.
+
+    Called by `records.store` within its transaction. What cannot be a checkpoint is refused with ValueError.
+    """
+    if not is_name(said.name) or order_of(said.name) != (replica.attempt, said.step):
+        raise ValueError("a checkpoint has another name")
+    attempt = Attempt.objects.filter(job_id=replica.job_id, number=replica.attempt).first()
+    place = attempt.checkpoint_place if attempt and said.shared else ""
+    row, _ = Checkpoint.objects.get_or_create(
+        job_id=replica.job_id,
+        name=said.name,
+        defaults=columns_of(
+            attempt=replica.attempt,
+            step=said.step,
+            epoch=said.epoch,
+            metrics=said.metrics,
+            size_bytes=said.size_bytes,
+            sha256=said.sha256,
+        )
+        | {"place": place, "usable": bool(place)},
+    )
+    if place:
+        # In a folder that the nodes share, the training itself drops what is not kept.
+        job_rows = Checkpoint.objects.filter(job_id=replica.job_id, place=place)
+        job_rows.exclude(pk=row.pk).exclude(name__in=said.kept[:1000]).delete()
+    live.announce(live.job_group(replica.job_id), [live.checkpoints_changed()])
+
+
+def columns_of(
+    *, attempt: int, step: int, epoch: int, metrics: Mapping[str, float], size_bytes: int, sha256: str
+) -> dict[str, object]:
+    """What a row holds of what a node says; raises ValueError for numbers that no row can hold."""
+    if not 0 <= epoch <= COUNT_MAX or not 0 <= size_bytes < 2**63 or len(sha256) != SHA256_CHARS:
+        raise ValueError("a number of a checkpoint is out of range")
+    named = list(metrics.items())[:METRICS_KEPT]
+    return {
+        "attempt": attempt,
+        "step": step,
+        "epoch": epoch,
+        "metrics": {name[:METRIC_NAME_CHARS].replace("\0", ""): live.jsonable(value) for name, value in named},
+        "size_bytes": size_bytes,
+        "sha256": sha256,
+    }
+
+
+def drop_unkept(job: Job) -> None:
+    """Let go of what the job's own store holds beyond its last ones and the best. Waits for nobody, but what another
+    job is still to begin with stays."""
+    rows = list(Checkpoint.objects.filter(job=job, place="", usable=True))
+    if rows:  # what a lost node never sent; should it come after all, it is weighed then
+        first = rows[0]
+        late = Checkpoint.objects.filter(job=job, place="", usable=False, attempt__lte=first.attempt)
+        late.exclude(attempt=first.attempt, step__gt=first.step).delete()
+    kept = kept_of(
+        [Candidate(row.name, row.attempt, row.step, row.metrics) for row in rows], keep=job.typed_spec.checkpoints_kept
+    )
+    unkept = {row.pk: row for row in rows if row.name not in kept}
+    wanted = Job.objects.filter(status__in=[status.value for status in LIVE_JOB], spec__resume_from__in=list(unkept))
+    for pk in wanted.values_list("spec__resume_from", flat=True):
+        unkept.pop(pk, None)
+    for row in unkept.values():
+        row.delete()
+        shutil.rmtree(folder_of(row), ignore_errors=True)
+
+
+def to_begin_with(job: Job, spec: JobSpec) -> Checkpoint | Gone | None:
+    """The newest usable checkpoint of the job's own; else the one it was asked to resume from; None to begin anew."""
+    own = (row for row in Checkpoint.objects.filter(job=job, usable=True) if _is_there(row))
+    if (newest := next(own, None)) is not None:
+        return newest
+    if not spec.resume_from:
+        return None
+    wanted = Checkpoint.objects.filter(pk=spec.resume_from, usable=True).first()
+    if wanted is None or not _is_there(wanted):
+        return Gone(f"The checkpoint {spec.resume_from}, which it is to begin with, is no longer there.")
+    return wanted
+
+
+def restore_for(row: Checkpoint, *, role: Role, strategy: Strategy) -> Restore | None:
+    """What a process of a gang is told of the checkpoint: those that hold variables of their own read it."""
+    reads = role is Role.CHIEF or (role is Role.WORKER and strategy is not Strategy.PARAMETER_SERVER)
+    if not reads:
+        return None
+    return Restore(
+        checkpoint_id=row.pk,
+        job_id=row.job_id,
+        name=row.name,
+        sha256=row.sha256,
+        step=row.step,
+        epoch=row.epoch,
+        folder=f"{row.place}/{row.name}" if row.place else "",
+    )
+
+
+def place_of(job: Job, shared_folder: str) -> str:
+    """Where a job's checkpoints lie in the folder that a cluster shares; "" where it shares none."""
+    return f"{shared_folder.rstrip('/')}/j-{job.pk}" if shared_folder else ""
+
+
+def problem_with(asked: JobSpec, *, by: User) -> str:
+    """Why the job cannot begin with the checkpoint `asked.resume_from`, in a sentence; "" when it can.
+
+    Whether the program has the same variables is seen on the node, where it runs.
+    """
+    rows = Checkpoint.objects.filter(job__in=visible_jobs(by)).select_related("job__cluster")
+    row = rows.filter(pk=asked.resume_from).first()
+    if row is None:
+        return f"there is no checkpoint {asked.resume_from}: GET /jobs/<id>/checkpoints lists those of a job"
+    if not row.usable:
+        return f"the checkpoint at {row} is still on its way from its node: try again in a moment"
+    if row.place and row.job.cluster.name != asked.cluster:
+        return f"it lies in the shared folder of cluster {row.job.cluster.name}: choose that cluster"
+    if not _is_there(row):
+        return f"the files of the checkpoint at {row} are gone from the control plane's disk"
+    theirs = row.job.typed_spec
+    if theirs.global_batch_size != asked.global_batch_size:
+        batch = theirs.global_batch_size
+        return f"it was written with a global batch of {batch}, and steps have to mean the same: set it to {batch}"
+    if _family(theirs) != _family(asked):
+        return f"it was written under {theirs.strategy}, whose checkpoints {asked.strategy} cannot read"
+    return ""
+
+
+def _family(spec: JobSpec) -> str:
+    """Strategies of one family hold the same variables and read each other's checkpoints."""
+    return "synchronous" if spec.strategy in SYNCHRONOUS else spec.strategy.value
+
+
+def folder_of(row: Checkpoint) -> Path:
+    """Where the files of a checkpoint lie in Trainyard's own store."""
+    return Path(settings.CHECKPOINT_ROOT) / str(row.job_id) / row.name
+
+
+def _is_there(row: Checkpoint) -> bool:
+    """What lies in a shared folder is seen by the nodes alone, which pass over what is not whole."""
+    return bool(row.place) or (folder_of(row) / MARKER).is_file()
