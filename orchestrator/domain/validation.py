@@ -16,6 +16,7 @@ from orchestrator.domain.recipes import RecipeInfo
 from orchestrator.domain.strategies import WORDS
 from orchestrator.domain.values import Bad, boolean, choice, integer, number, param_value, text
 from worker_agent.protocol.job_spec import ParamValue
+from worker_agent.protocol.requirements import LINE_CHARS, LINES_MAX, lines_of, problem_of
 from worker_agent.protocol.states import Keras, Kind, Strategy
 
 KNOWN_FIELDS = (
@@ -62,13 +63,6 @@ KNOWN_FIELDS = (
 )
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 ENV_RESERVED = frozenset({"TF_CONFIG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "TF_USE_LEGACY_KERAS", "GRPC_FAIL_FAST"})
-# A name, extras, versions and a marker as in PEP 508; a hyphen cannot begin it, and addresses cannot stand in it.
-_VERSION = r"(?:[<>~!=]=?=?)[ ]?[A-Za-z0-9][A-Za-z0-9.*+_-]*"
-REQUIREMENT = re.compile(
-    rf"[A-Za-z0-9][A-Za-z0-9._-]*(?:\[[A-Za-z0-9._, -]*\])?[ ]?(?:{_VERSION}(?:,[ ]?{_VERSION})*)?"
-    r"(?:[ ]?;[A-Za-z0-9_.<>=!'\" ()]*)?"
-)
-REQUIREMENT_CHARS = 200
 ENV_LIMIT = 100
 ENV_VALUE_CHARS = 4096
 MAX_WORKERS = 1024
@@ -85,7 +79,6 @@ MAX_PARTS = 4096
 MAX_KEPT = 1000
 MAX_ARGUMENTS = 200
 ARGUMENT_CHARS = 4096
-REQUIREMENTS_LIMIT = 100
 TF_CONFIG_CHARS = 100_000
 CHOICES: dict[str, tuple[str, ...]] = {
     "lr_scaling": ("none", "linear", "sqrt"),
@@ -276,20 +269,12 @@ def _tf_config(raw: object) -> str | Bad:
 
 
 def _requirements(raw: object) -> str | Bad:
-    """Names and versions alone: options and addresses would take packages from elsewhere than the nodes' index."""
-    cleaned = text(raw, limit=REQUIREMENTS_LIMIT * REQUIREMENT_CHARS, lines=True)
+    """The lines without comments, held to the rule that nodes install by."""
+    cleaned = text(raw, limit=LINES_MAX * LINE_CHARS, lines=True)
     if isinstance(cleaned, Bad):
         return cleaned
-    lines = [line.split(" #")[0].strip() for line in cleaned.splitlines()]
-    lines = [line for line in lines if line and not line.startswith("#")]
-    if len(lines) > REQUIREMENTS_LIMIT:
-        return Bad(f"at most {REQUIREMENTS_LIMIT} lines; there are {len(lines)}")
-    for line in lines:
-        if len(line) > REQUIREMENT_CHARS or not REQUIREMENT.fullmatch(line):
-            return Bad(
-                f"{line[:60]!r} is no package name with a version, such as einops==0.8 (no options, no addresses)"
-            )
-    return "\n".join(lines)
+    problem = problem_of(cleaned)
+    return Bad(problem) if problem else "\n".join(lines_of(cleaned))
 
 
 def _require(

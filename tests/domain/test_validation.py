@@ -121,12 +121,12 @@ def test_text_from_forms_is_read_as_numbers():
         ("working_dir", "a/../../b", "no .."),
         ("tf_config", 5, "has to be a text"),
         ("tf_config", {"a": math.nan}, "has to be JSON"),
-        ("requirements", "--index-url http://x", "no options"),
-        ("requirements", "-e .", "no options"),
-        ("requirements", "x @ http://x/y.whl", "no addresses"),
-        ("requirements", "einops==1\ngit+https://x", "'git+https://x' is no package name"),
-        ("requirements", "a" * 201, "no package name"),
-        ("requirements", "a\n" * 101, "at most 100 lines; there are 101"),
+        ("requirements", "--index-url http://x", "options, addresses"),
+        ("requirements", "-e .", "options, addresses"),
+        ("requirements", "x @ http://x/y.whl", "options, addresses"),
+        ("requirements", "einops==1\ngit+https://x", "'git+https://x' is not a package"),
+        ("requirements", "a" * 301, "is not a package"),
+        ("requirements", "a\n" * 201, "at most 200 lines; there are 201"),
     ],
 )
 def test_what_is_wrong_is_said_at_its_field(field, value, words):

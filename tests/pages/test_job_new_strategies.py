@@ -102,7 +102,7 @@ def test_a_script_is_sent_with_what_scripts_have_and_nothing_else(person: Client
     [
         ("arguments", "'open", "quotation mark"),
         ("working_dir", "/etc", "no leading /"),
-        ("requirements", "--pre x", "no package name"),
+        ("requirements", "--pre x", "options, addresses"),
         ("tf_config", "{", "no JSON"),
         ("keras", "keras2", "keras3, tf_keras"),
         ("text", "x = (", "syntax error"),
