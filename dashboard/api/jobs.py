@@ -92,6 +92,7 @@ def preview_job(request: HttpRequest) -> dict[str, Any]:
         ],
         "waiting_for": seen.waiting_for,
         "tf_configs": seen.tf_configs,
+        "findings": [asdict(finding) for finding in seen.findings],
     }
 
 

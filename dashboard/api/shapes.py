@@ -6,45 +6,111 @@ from typing import Any, Literal
 from ninja import Schema
 from pydantic import ConfigDict, Field
 
-from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
+from orchestrator.domain.strategies import WORDS, readers_of
+from worker_agent.protocol.states import Cause, JobStatus, Keras, Kind, ReplicaStatus, Strategy
 
 # JSON has no words for these numbers, so they are strings.
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 ParamValue = bool | int | float | str
+STRATEGY_HELP = " ".join(f"{strategy.value}: {words.summary}" for strategy, words in WORDS.items())
+
+
+class GitSource(Schema):
+    """A repository and what to take of it."""
+
+    url: str = Field(description="https://…, without a password in it.")
+    ref: str = Field(default="", description="Branch, tag or commit; empty: the default branch.")
 
 
 class Code(Schema):
-    """A program sent with the request: `text`, or `content_base64` (for a .zip), or the `sha256` of one sent before."""
+    """A program sent with the request: `text`, or `content_base64` (for a .zip), the `sha256` of one sent before, or
+    `git`."""
 
     filename: str = Field(default="recipe.py", description="Ends in .py or .zip.")
     text: str | None = None
     content_base64: str | None = None
     sha256: str | None = None
+    git: GitSource | None = None
+    entry: str | None = Field(default=None, description="The file to run, inside an archive or repository.")
+
+
+def _for(field: str) -> str:
+    """Which strategies read a field, as the end of its description."""
+    return f" Read under {', '.join(readers_of(field))}."
 
 
 class JobRequest(Schema):
-    """A job to be made. The server checks every field and answers 422 with what is wrong with each."""
+    """A job to be made. The server checks every field and answers 422 with what is wrong with each.
+
+    A field that the chosen strategy, or a script, does not read has to keep its default.
+    """
 
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
     name: str = Field(max_length=100)
     cluster: str = Field(description="Name of the cluster to run on.")
+    kind: Kind = Field(
+        default=Kind.RECIPE, description="recipe: Trainyard trains what it gives; script: run as it stands."
+    )
     recipe: str | None = Field(default=None, description="Name of a recipe of the catalogue. Give this or `code`.")
     code: Code | None = None
     params: dict[str, ParamValue] = Field(default={}, description="Hyper-parameters that the program declares.")
-    strategy: Strategy
-    workers: int = Field(default=1, ge=1)
-    ps: int = Field(default=0, ge=0, description="Parameter servers.")
-    devices_per_worker: int = Field(default=1, ge=1)
+    strategy: Strategy = Field(description=STRATEGY_HELP)
+    workers: int = Field(default=1, ge=1, description="Processes that compute; 2 by default." + _for("workers"))
+    ps: int = Field(default=0, ge=0, description="Parameter servers." + _for("ps"))
+    devices_per_worker: int = Field(default=1, ge=1, description=_for("devices_per_worker").strip())
+    chief: bool = Field(default=False, description="The first worker is called chief." + _for("chief"))
     global_batch_size: int = Field(default=64, ge=1, description="Examples per optimizer step over all replicas.")
     epochs: int = Field(default=5, ge=1)
+    accumulation: int = Field(default=1, ge=1, description="Equal parts of a step." + _for("accumulation"))
     learning_rate: float | None = Field(default=None, description="Null leaves the recipe's own.")
-    lr_scaling: Literal["none", "linear"] = "none"
-    warmup_epochs: float = Field(default=0.0, ge=0)
+    lr_scaling: Literal["none", "linear", "sqrt"] = Field(default="none", description="With the replicas in sync.")
+    warmup_epochs: float = Field(default=0.0, ge=0, description="Epochs over which a scaled rate is reached.")
+    precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = Field(
+        default="float32", description="A Keras dtype policy." + _for("precision")
+    )
+    jit: bool = Field(default=False, description="Compile the step with XLA." + _for("jit"))
+    steps_per_execution: int = Field(
+        default=0, ge=0, description="0 finds a good number." + _for("steps_per_execution")
+    )
     seed: int = 0
+    communication: Literal["auto", "ring", "nccl"] = Field(default="auto", description=_for("communication").strip())
+    cross_device: Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"] = Field(
+        default="auto", description=_for("cross_device").strip()
+    )
+    min_shard_bytes: int = Field(
+        default=0, ge=0, description="Larger variables are split over the servers." + _for("min_shard_bytes")
+    )
+    model_parallel: int | None = Field(
+        default=None, ge=1, description="Devices that split a layer; all of the gang's." + _for("model_parallel")
+    )
+    micro_batches: int = Field(default=4, ge=1, description="Parts of a batch." + _for("micro_batches"))
+    tpu: str = Field(default="", description="Name or address." + _for("tpu"))
+    sharding: Literal["auto", "data", "file", "off"] = Field(default="auto", description=_for("sharding").strip())
+    validation: Literal["gang", "evaluator"] = Field(
+        default="gang", description="evaluator: a process of its own." + _for("validation")
+    )
+    checkpoint_steps: int = Field(default=0, ge=0, description="0: one at the end of every epoch.")
+    checkpoints_kept: int = Field(default=3, ge=0, description="The last ones and the best; 0 writes none.")
+    resume_from: int = Field(default=0, ge=0, description="Number of a stored checkpoint to begin with.")
+    arguments: list[str] = Field(default=[], description="Scripts only.")
+    working_dir: str = Field(default="", description="Scripts only: a folder inside the program's.")
+    tf_config: str | dict[str, Any] = Field(
+        default="", description="Scripts only: a TF_CONFIG of your own, without task. Empty: Trainyard writes it."
+    )
+    keras: Keras | None = Field(default=None, description="Null takes what suits program and strategy.")
+    requirements: str = Field(default="", description="Lines such as einops==0.8.1.")
     env: dict[str, str] = Field(default={}, description="Environment variables of the training processes.")
     priority: int = Field(default=0, description="Higher goes first.")
     time_limit_s: int = Field(default=0, ge=0, description="0 means none.")
+
+
+class GitOut(Schema):
+    """Where a program was fetched from, and the commit that its ref meant then."""
+
+    url: str
+    ref: str
+    commit: str
 
 
 class CodeOut(Schema):
@@ -54,6 +120,7 @@ class CodeOut(Schema):
     entry: str
     archive: bool
     recipe: str
+    git: GitOut | None = None
 
 
 class Spec(Schema):
@@ -62,17 +129,39 @@ class Spec(Schema):
     name: str
     cluster: str
     code: CodeOut
+    kind: Kind
     strategy: Strategy
     params: dict[str, ParamValue]
     workers: int
     ps: int
     devices_per_worker: int
+    chief: bool
     global_batch_size: int
     epochs: int
+    accumulation: int
     learning_rate: float | None
     lr_scaling: str
     warmup_epochs: float
+    precision: str
+    jit: bool
+    steps_per_execution: int
     seed: int
+    communication: str
+    cross_device: str
+    min_shard_bytes: int
+    model_parallel: int
+    micro_batches: int
+    tpu: str
+    sharding: str
+    validation: str
+    checkpoint_steps: int
+    checkpoints_kept: int
+    resume_from: int
+    arguments: list[str]
+    working_dir: str
+    tf_config: str
+    keras: Keras | None
+    requirements: str
     env: dict[str, str]
     priority: int
     time_limit_s: int
@@ -200,6 +289,8 @@ class Batch(Schema):
     replicas_in_sync: int
     per_worker: int
     per_replica: int
+    parts: int = Field(description="In how many equal parts a replica computes its share.")
+    per_part: int
     base_learning_rate: float | None
     learning_rate: float | None
     warmup_epochs: float
@@ -218,6 +309,15 @@ class Place(Schema):
     device_kind: str
 
 
+class Finding(Schema):
+    """What was found before a job starts, beyond errors at fields."""
+
+    what: str
+    why: str
+    remedy: str
+    blocks: bool = Field(description="False: a warning.")
+
+
 class Preview(Schema):
     """What would happen if the request were sent now."""
 
@@ -226,6 +326,7 @@ class Preview(Schema):
     placement: list[Place]
     waiting_for: str = Field(description="Empty when it would start at once.")
     tf_configs: dict[str, dict[str, Any]] = Field(description="By process, such as worker:0.")
+    findings: list[Finding]
 
 
 class Param(Schema):

@@ -15,6 +15,7 @@ from django.db.models import Count, Q, QuerySet
 from orchestrator.domain.lifecycle import LIVE_JOB
 from orchestrator.models import Artifact, Attempt, Event, Job, Replica, User
 from orchestrator.queries.errors import NotFound
+from worker_agent.protocol.codec import plain
 from worker_agent.protocol.states import JobStatus
 
 PAGE_LIMIT = 200
@@ -190,7 +191,7 @@ def summary(job: Job, *, now: datetime | None = None) -> dict[str, object]:
         "started_at": _moment(job.started_at),
         "ended_at": _moment(job.ended_at),
         "remaining_s": _remaining_s(job, progress, now or datetime.now(UTC)),
-        "spec": job.spec,
+        "spec": plain(job.typed_spec),
     }
 
 

@@ -1,17 +1,20 @@
 """The OpenAPI document: there for whoever may call, whole, and true to what is answered."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
+import msgspec
 import pytest
 from django.test import Client
 from pydantic import TypeAdapter
 
 from dashboard.api import machine_shapes, shapes
 from dashboard.api.v1 import api
+from orchestrator.domain.validation import CHOICES, KNOWN_FIELDS
 from orchestrator.models import User
 from tests.api.conftest import Caller
 from tests.factories import make_job, make_node, make_replica
+from worker_agent.protocol.job_spec import JobSpec
 
 OPERATIONS = {
     ("get", "/jobs"),
@@ -122,3 +125,17 @@ def test_answers_have_the_declared_shapes(member: User, calls_as: Caller) -> Non
         ("/recipes", list[shapes.Recipe]),
     ]:
         TypeAdapter(kind).validate_python(program.get(path).json())
+
+
+def test_a_job_is_described_with_every_field_there_is() -> None:
+    assert set(shapes.JobRequest.model_fields) == set(KNOWN_FIELDS)
+    assert set(shapes.Spec.model_fields) == {field.name for field in msgspec.structs.fields(JobSpec)}
+
+
+def test_what_the_document_allows_is_what_is_taken() -> None:
+    for name, options in CHOICES.items():
+        assert get_args(shapes.JobRequest.model_fields[name].annotation) == options
+    for field in msgspec.structs.fields(JobSpec):
+        if field.name not in ("name", "cluster", "code", "strategy", "version", "model_parallel"):
+            default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+            assert shapes.JobRequest.model_fields[field.name].default == default, field.name

@@ -210,7 +210,14 @@ def test_machines_by_name_and_id(member: User) -> None:
 def test_a_hundred_jobs_cost_the_page_one_query(member: User, django_assert_num_queries: Callable[..., object]) -> None:
     template = make_job(owner=member)
     Job.objects.bulk_create(
-        Job(owner=member, cluster=template.cluster, code=template.code, name=f"n{number}", strategy="mirrored", spec={})
+        Job(
+            owner=member,
+            cluster=template.cluster,
+            code=template.code,
+            name=f"n{number}",
+            strategy="mirrored",
+            spec=template.spec,
+        )
         for number in range(100)
     )
     with django_assert_num_queries(1):
