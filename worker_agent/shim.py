@@ -29,6 +29,7 @@ from worker_agent.folder import (
     notify,
     read_stop,
     write_shim_state,
+    write_stop,
 )
 from worker_agent.processes import Identity, descendants, identify, kill, memory_kills, signal_group
 from worker_agent.protocol.codec import decode_plan, encode
@@ -221,8 +222,11 @@ class _Shim:
             self._begin_stop(read_stop(self._folder) or default)
 
     def _begin_stop(self, request: StopRequest) -> None:
-        """SIGTERM to the group now, SIGKILL after the grace time. The first request's cause is kept."""
+        """SIGTERM to the group now, SIGKILL after the grace time. The first request's cause is kept, on disk too: the
+        training process looks there when somebody has taken its SIGTERM away."""
         self._stop = self._stop or request
+        if read_stop(self._folder) is None:
+            write_stop(self._folder, request)
         kill_at = time.monotonic() + request.grace_s
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
         if self._ending is None:

@@ -18,6 +18,7 @@ with strategy.scope():
     tf.keras.utils.set_random_seed(4)
     model = tf.keras.Sequential([tf.keras.layers.Input((10,)), tf.keras.layers.Dense(1)])
     optimizer = tf.keras.optimizers.Adam(0.1)
+    optimizer.build(model.trainable_variables)  # Keras 3 cannot do it inside the distributed step
 
 
 @tf.function

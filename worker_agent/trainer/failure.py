@@ -18,6 +18,9 @@ _PEER_WORDS = ("Connection reset by peer", "Socket closed", "failed to connect t
 _AUTOGRAPH_WORDS = "in user code:"
 _ERROR_LINE = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b.*:")
 _FRAME_LINE = re.compile(r'File "(.+)", line (\d+), in (\S+)')
+_GRAPH_WORDS = "Graph execution error"
+# What TensorFlow writes between these words and its reason: where the node was defined.
+_GRAPH_PLACES = re.compile(r'File "|Detected at node|<stack traces|Node: |\d+ root error')
 _PORT_WORDS = "Could not start gRPC server"
 
 
@@ -45,6 +48,9 @@ def _sentence(error: BaseException, code: Path) -> str:
     """`ValueError: bad shape (in recipe.py, line 12, build_model)`: the deepest line that is the user's."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    if lines and lines[0].startswith(_GRAPH_WORDS):
+        reason = next((line for line in lines[1:] if not _GRAPH_PLACES.match(line)), lines[0])
+        what = f"{type(error).__name__}: {reason}"
     frames = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
     if lines and lines[0] == _AUTOGRAPH_WORDS:  # TensorFlow tells the user's frames in the text, not in the traceback
         what = next((line for line in reversed(lines) if _ERROR_LINE.match(line)), what)

@@ -172,10 +172,10 @@ def _working_folder(run: Run) -> Path:
 
 def _told(run: Run, info: ScriptInfo) -> str:
     """What the log says of the start, in one line; returned as the phase's detail."""
-    keras = {Keras.TF_KERAS: "tf.keras is tf_keras", Keras.KERAS3: "tf.keras is Keras 3"}[keras_of(run.spec)]
+    keras = {Keras.TF_KERAS: "tf_keras", Keras.KERAS3: "Keras 3"}[keras_of(run.spec)]
     line = " ".join(["python", run.spec.code.entry, *run.spec.arguments])
     how = "; it starts its own servers" if info.serves and run.gang else ""
-    say(f"trainyard: {line} ({keras}{how})")
+    say(f"trainyard: {line} (tf.keras is {keras}, unless the program decides{how})")
     return line[:200]
 
 
