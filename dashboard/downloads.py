@@ -30,6 +30,12 @@ def text_attachment(request: HttpRequest, pieces: Iterable[str], *, name: str) -
     return _attachment(content, name, "text/plain; charset=utf-8")
 
 
+def bytes_attachment(request: HttpRequest, pieces: Iterable[bytes], *, name: str, kind: str) -> StreamingHttpResponse:
+    """Bytes that are made piece by piece, such as an archive, as a download of unknown length."""
+    content = _each_by_threads(iter(pieces)) if isinstance(request, ASGIRequest) else pieces
+    return _attachment(content, name, kind)
+
+
 def _attachment(content: Iterable[bytes] | AsyncIterator[bytes], name: str, kind: str) -> StreamingHttpResponse:
     response = StreamingHttpResponse(content, content_type=kind)
     response.headers["Content-Disposition"] = content_disposition_header(as_attachment=True, filename=name)

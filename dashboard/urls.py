@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.contrib.auth.views import LogoutView
 from django.urls import include, path
 
-from dashboard.api import agents, health, problems
+from dashboard.api import agents, checkpoints, health, problems
 from dashboard.api.v1 import api
 from dashboard.views import job, job_new, jobs, machines, node, overview, sign_in, tokens
 
@@ -42,6 +42,9 @@ for_agents = [
     path("network", agents.network, name="agent_network"),
     path("code/<str:sha256>", agents.program, name="agent_program"),
     path("replicas/<int:replica_id>/artifacts/<str:name>", agents.artifact, name="agent_artifact"),
+    path("replicas/<int:replica_id>/checkpoints/<str:name>", checkpoints.offered, name="agent_checkpoint"),
+    path("replicas/<int:replica_id>/checkpoints/<str:name>/<str:file>", checkpoints.part, name="agent_checkpoint_part"),
+    path("checkpoints/<int:checkpoint_id>/<str:file>", checkpoints.fetched, name="agent_checkpoint_fetched"),
 ]
 
 urlpatterns = [

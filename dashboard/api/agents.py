@@ -76,27 +76,24 @@ def join(request: HttpRequest) -> HttpResponse:
 @agents_only("GET")
 def network(request: HttpRequest) -> HttpResponse:
     """What the node's cluster asks of its address; the agent looks at every start."""
-    return JsonResponse(plain(nodes.network_of(_node(request))))
+    return JsonResponse(plain(nodes.network_of(node_of(request))))
 
 
 @agents_only("GET")
 def program(request: HttpRequest, sha256: str) -> HttpResponse:
     """The program of a replica that this node was given."""
-    content = code.content_for(_node(request), sha256)
+    content = code.content_for(node_of(request), sha256)
     return HttpResponse(content, content_type="application/octet-stream")
 
 
 @agents_only("PUT")
 def artifact(request: HttpRequest, replica_id: int, name: str) -> HttpResponse:
     """A file that a replica of this node left; the same file again changes nothing."""
-    node = _node(request)
-    attempt = request.GET.get("attempt", "")
-    if not (attempt.isascii() and attempt.isdecimal() and len(attempt) < 10):
-        raise Invalid([FieldError("attempt", "Give the number of the attempt.")])
+    node = node_of(request)
     stored = artifacts.store(
         node=node,
         replica_id=replica_id,
-        attempt=int(attempt),
+        attempt=attempt_of(request),
         name=name,
         chunks=iter(partial(request.read, PIECE_BYTES), b""),
         sha256=request.headers.get("X-Trainyard-Sha256", ""),
@@ -105,10 +102,19 @@ def artifact(request: HttpRequest, replica_id: int, name: str) -> HttpResponse:
     return JsonResponse({"id": stored.pk, "size_bytes": stored.size_bytes}, status=201)
 
 
-def _node(request: HttpRequest) -> Any:
+def node_of(request: HttpRequest) -> Any:
+    """The node that signed the request; raises `Refused`."""
     return node_of_request(
         method=request.method or "", path=request.path, authorization=request.headers.get("Authorization", "")
     )
+
+
+def attempt_of(request: HttpRequest) -> int:
+    """The attempt that the request speaks of; raises `Invalid`."""
+    attempt = request.GET.get("attempt", "")
+    if not (attempt.isascii() and attempt.isdecimal() and len(attempt) < 10):
+        raise Invalid([FieldError("attempt", "Give the number of the attempt.")])
+    return int(attempt)
 
 
 def _metrics(text: str) -> dict[str, Any]:

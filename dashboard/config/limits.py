@@ -1,7 +1,7 @@
 """How large a request may be, decided before its body is read. The outermost layer of HTTP in `asgi.py`.
 
 Django spools a body to disk before any view runs, so without this anybody could fill the disk without signing in.
-An upload of an artifact may be large, and therefore has to be signed by a node before its first byte is taken.
+An upload of an artifact or a checkpoint may be large, and so has to be signed by a node before its first byte is taken.
 """
 
 import json
@@ -16,7 +16,7 @@ from django.db import close_old_connections
 from dashboard.api.signature import Refused, node_of_request
 
 ORDINARY_BODY_BYTES = 1_000_000
-UPLOAD = re.compile(r"^/agent/v1/replicas/[0-9]+/artifacts/[^/]+$")
+UPLOAD = re.compile(r"^/agent/v1/replicas/[0-9]+/(artifacts/[^/]+|checkpoints/[^/]+(/[^/]+)?)$")
 # Where a program travels in the body.
 WITH_CODE = re.compile(r"^/(api/v1/jobs(/preview)?|jobs/new/(preview/)?)$")
 

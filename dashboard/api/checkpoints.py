@@ -1,0 +1,130 @@
+"""Checkpoints: for people, REST below their job; for agents, signed routes to hand them in and to fetch them."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, StreamingHttpResponse
+from django.urls import reverse
+from ninja import Field, Router, Schema, Status
+
+from dashboard.api import shapes
+from dashboard.api.agents import PIECE_BYTES, agents_only, attempt_of, node_of
+from dashboard.api.auth import person
+from dashboard.api.limits import WRITES
+from dashboard.api.problems import PROBLEMS
+from dashboard.downloads import attachment, bytes_attachment
+from orchestrator.queries import checkpoints, jobs
+from orchestrator.services import checkpoint_store as store
+from orchestrator.services import jobs as service
+
+router = Router(tags=["jobs"])
+
+BINARY = {"responses": {200: {"content": {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}}}}
+
+
+class Checkpoint(Schema):
+    """A complete checkpoint of a job. Give its `id` as `resume_from` of a new job to go on from it."""
+
+    id: int
+    attempt: int
+    name: str
+    step: int
+    epoch: int
+    metrics: dict[str, Any]
+    size_bytes: int
+    sha256: str = Field(description="Of its marker, which names every file with its own SHA-256.")
+    best: bool = Field(description="The lowest validation loss; where there is none, the lowest loss.")
+    where: Literal["store", "folder", "node"] = Field(
+        description="In Trainyard's store, in the folder that the nodes share, or still on its node."
+    )
+    usable: bool = Field(description="Whether a job may begin with it now.")
+    place: str = Field(description="The folder, where the nodes share one.")
+    created_at: datetime
+    url: str | None = Field(description="Where it can be downloaded as a tar file, if it is in the store.")
+
+
+@router.get("/jobs/{int:job_id}/checkpoints", response={200: list[Checkpoint], **PROBLEMS}, summary="Its checkpoints")
+def list_checkpoints(request: HttpRequest, job_id: int) -> list[dict[str, Any]]:
+    """Newest first. Kept are as many as the job asked for, and the best."""
+    job = jobs.get(person(request), job_id)
+    return [_shown(view) for view in checkpoints.of_job(job)]
+
+
+@router.get(
+    "/jobs/{int:job_id}/checkpoints/{int:checkpoint_id}",
+    response={200: bytes, **PROBLEMS},
+    summary="Download a checkpoint",
+    openapi_extra=BINARY,
+)
+def download_checkpoint(request: HttpRequest, job_id: int, checkpoint_id: int) -> HttpResponseBase:
+    """As a tar file of its folder: TensorFlow's checkpoint with the prefix `state`, and the marker."""
+    return tar_of(request, job_id, checkpoint_id)
+
+
+@router.post(
+    "/jobs/{int:job_id}/checkpoints/{int:checkpoint_id}/resume",
+    response={201: shapes.Job, **PROBLEMS},
+    summary="Go on from a checkpoint",
+    throttle=WRITES,
+)
+def resume_job(request: HttpRequest, job_id: int, checkpoint_id: int) -> Status[dict[str, Any]]:
+    """A new job that asks for the same and begins there. To change anything, use `resume_from` in `POST /jobs`."""
+    job = service.resume_job(job_id=job_id, checkpoint_id=checkpoint_id, by=person(request))
+    return Status(201, jobs.summary(jobs.get(person(request), job.pk)))
+
+
+def tar_of(request: HttpRequest, job_id: int, checkpoint_id: int) -> StreamingHttpResponse:
+    """A checkpoint as a download; the page's route and REST's give the same."""
+    row, pieces = store.archive(user=person(request), job_id=job_id, checkpoint_id=checkpoint_id)
+    return bytes_attachment(request, pieces, name=f"j-{job_id}-{row.name}.tar", kind="application/x-tar")
+
+
+@agents_only("PUT")
+def offered(request: HttpRequest, replica_id: int, name: str) -> HttpResponse:
+    """An agent shows the marker of a complete checkpoint, and hears which files are missing. 201 when none is."""
+    found = store.offer(
+        node=node_of(request),
+        replica_id=replica_id,
+        attempt=attempt_of(request),
+        marker=request.read(store.MARKER_BYTES_MAX),
+    )
+    return JsonResponse({"missing": found.missing}, status=201 if found.row else 200)
+
+
+@agents_only("PUT")
+def part(request: HttpRequest, replica_id: int, name: str, file: str) -> HttpResponse:
+    """One file of a checkpoint that was offered."""
+    store.take(
+        node=node_of(request),
+        replica_id=replica_id,
+        attempt=attempt_of(request),
+        name=name,
+        file=file,
+        chunks=_pieces(request),
+    )
+    return JsonResponse({}, status=201)
+
+
+@agents_only("GET")
+def fetched(request: HttpRequest, checkpoint_id: int, file: str) -> HttpResponseBase:
+    """One file of the checkpoint that a replica of this node begins with."""
+    content, size_bytes = store.open_for(node_of(request), checkpoint_id, file)
+    return attachment(request, content, name=file, size_bytes=size_bytes)
+
+
+def _pieces(request: HttpRequest) -> Iterator[bytes]:
+    return iter(partial(request.read, PIECE_BYTES), b"")
+
+
+def _shown(view: checkpoints.CheckpointView) -> dict[str, Any]:
+    row = view.row
+    url = reverse("api-1:download_checkpoint", args=[row.job_id, row.pk]) if view.where == checkpoints.STORE else None
+    return {
+        "id": row.pk,
+        **{name: getattr(row, name) for name in Checkpoint.model_fields if hasattr(row, name)},
+        "best": view.best,
+        "where": view.where,
+        "url": url,
+    }
