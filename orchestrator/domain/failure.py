@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
 from orchestrator.domain.reasons import ReplicaFacts, reason_of
-from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Role, Strategy
+from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
 MAX_LAUNCHES = 3
 RETRIED = frozenset({Cause.PORT_TAKEN, Cause.AGENT_SHUTDOWN})
@@ -49,6 +49,7 @@ class GangFacts:
     cause: Cause | None
     reason: str
     replicas: tuple[ReplicaFacts, ...]
+    kind: Kind = Kind.RECIPE
 
 
 @dataclass(frozen=True)
@@ -164,21 +165,30 @@ def _completed(gang: GangFacts) -> bool:
 
 
 def _training_done(gang: GangFacts, now: datetime) -> bool:
-    """Whether those who are left have nothing left to do. The leader's end is the training's."""
-    has_chief = any(replica.role is Role.CHIEF for replica in gang.replicas)
-    leader = Role.CHIEF if has_chief else Role.WORKER
-    ended = [
-        replica.ended_at
-        for replica in gang.replicas
-        if replica.role is leader and replica.index == 0 and replica.cause is Cause.COMPLETED and replica.ended_at
-    ]
-    if not ended:
+    """Whether those who are left have nothing left to do. The leader's end is the training's.
+
+    Of a script, everybody who computes has to end: what a worker does after the first one has left is its own affair.
+    Its parameter servers join for ever, and so do many evaluators.
+    """
+    is_script = gang.kind is Kind.SCRIPT
+    awaited = [replica for replica in gang.replicas if _is_awaited(replica, gang)]
+    ended = [replica.ended_at for replica in awaited if replica.cause is Cause.COMPLETED and replica.ended_at]
+    if not ended or len(ended) < len(awaited):
         return False
     evaluates = any(
         replica.role is Role.EVALUATOR and replica.status not in TERMINAL_REPLICA for replica in gang.replicas
     )
-    patience = timedelta(0) if gang.strategy is Strategy.PARAMETER_SERVER else LINGER
-    return now - ended[0] >= (EVALUATION if evaluates else patience)
+    patience = timedelta(0) if is_script or gang.strategy is Strategy.PARAMETER_SERVER else LINGER
+    if evaluates:
+        patience = LINGER if is_script else EVALUATION
+    return now - max(ended) >= patience
+
+
+def _is_awaited(replica: ReplicaFacts, gang: GangFacts) -> bool:
+    if gang.kind is Kind.SCRIPT and gang.strategy is not Strategy.PARAMETER_SERVER:
+        return replica.role in (Role.CHIEF, Role.WORKER)
+    has_chief = any(other.role is Role.CHIEF for other in gang.replicas)
+    return replica.index == 0 and replica.role is (Role.CHIEF if has_chief else Role.WORKER)
 
 
 def _blame(replica: ReplicaFacts) -> tuple[bool, bool, float]:

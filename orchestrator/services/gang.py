@@ -186,6 +186,7 @@ def facts_of(job: Job) -> GangFacts:
         cause=Cause(job.cause) if job.cause else None,
         reason=job.reason,
         replicas=tuple(_facts(replica) for replica in job.replicas.filter(attempt=job.attempt)),
+        kind=job.typed_spec.kind,
     )
 
 

@@ -6,7 +6,7 @@ from orchestrator.domain.failure import GangFacts
 from orchestrator.domain.planning import ClusterView, NodeView
 from orchestrator.domain.reasons import ReplicaFacts
 from worker_agent.protocol.job_spec import CodeRef, JobSpec
-from worker_agent.protocol.states import Cause, DeviceKind, JobStatus, NodeState, ReplicaStatus, Role, Strategy
+from worker_agent.protocol.states import Cause, DeviceKind, JobStatus, Kind, NodeState, ReplicaStatus, Role, Strategy
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -30,8 +30,16 @@ def replica(index=0, status=ReplicaStatus.RUNNING, cause=None, *, role=Role.WORK
     return ReplicaFacts(role, index, f"node-{index + 1}", status, cause, ended_at=ended, **fields)
 
 
-def gang(*replicas, status=JobStatus.RUNNING, strategy=Strategy.MULTI_WORKER_MIRRORED, launch=1, cause=None, reason=""):
-    return GangFacts(strategy, status, launch, cause, reason, replicas)
+def gang(
+    *replicas,
+    status=JobStatus.RUNNING,
+    strategy=Strategy.MULTI_WORKER_MIRRORED,
+    launch=1,
+    cause=None,
+    reason="",
+    kind=Kind.RECIPE,
+):
+    return GangFacts(strategy, status, launch, cause, reason, replicas, kind)
 
 
 def ended(index=0, cause=Cause.COMPLETED, **fields):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from orchestrator.domain.failure import End, Finish, Relaunch, Run, Wait, decide, root_cause
 from tests.domain.gangs import NOW, ended, gang, replica
-from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Role, Strategy
+from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
 PEER = "A peer went away: UnavailableError: Socket closed"
 
@@ -62,6 +62,26 @@ def test_an_evaluator_has_time_for_the_last_checkpoint_and_not_without_end(strat
 def test_an_evaluator_that_ends_first_ends_nobody():
     early = gang(replica(0), ended(0, role=Role.EVALUATOR, ago_s=60))
     assert decide(early, now=NOW) == Wait()
+
+
+def test_of_a_script_everybody_who_computes_has_to_end():
+    one_left = gang(ended(0, ago_s=3600), replica(1), kind=Kind.SCRIPT)
+    assert decide(one_left, now=NOW) == Wait()
+    served = gang(ended(0), ended(1), replica(0, role=Role.PS), kind=Kind.SCRIPT)
+    assert decide(served, now=NOW) == End(Cause.COMPLETED, "")
+
+
+def test_the_servers_and_evaluators_of_a_script_join_for_ever_and_are_ended():
+    def after(seconds, *others):
+        rest = [replica(0), replica(0, role=Role.PS), *others]
+        facts = gang(
+            ended(0, role=Role.CHIEF, ago_s=seconds), *rest, strategy=Strategy.PARAMETER_SERVER, kind=Kind.SCRIPT
+        )
+        return decide(facts, now=NOW)
+
+    assert after(0) == End(Cause.COMPLETED, "")
+    assert after(10, replica(0, role=Role.EVALUATOR)) == Wait()
+    assert after(31, replica(0, role=Role.EVALUATOR)) == End(Cause.COMPLETED, "")
 
 
 def test_a_chief_of_a_synchronous_gang_leads():
