@@ -10,7 +10,8 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.downloads import attachment, text_attachment
 from dashboard.views.answers import page
-from dashboard.views.job_page import printed_lines, settings_of, state_of
+from dashboard.views.job_page import printed_lines, state_of
+from dashboard.views.job_settings import settings_of
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import telemetry
 from orchestrator.services import artifacts

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from dashboard.templatetags.trainyard import MISSING, figure, group, replica_name, strategy_name
+from dashboard.templatetags.trainyard import MISSING, figure, group, replica_name
+from dashboard.views.job_strategy import strategy_panel
 from dashboard.views.job_timeline import timeline_of
 from dashboard.views.job_words import JobRow, failure_of, gang_of, is_over, may_change, replica_state
 from orchestrator.queries import jobs as job_queries
@@ -58,6 +59,7 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
         "failed": failed,
         "tiles": [] if failed or not job.attempt else _tiles(job, gang),
         "replicas": rows,
+        "strategy": strategy_panel(job, gang),
         "at_work": sum(replica.status == ReplicaStatus.RUNNING for replica in gang),
         "attempts": attempts,
         "earlier": [attempt for attempt in attempts if attempt.number < job.attempt],
@@ -65,29 +67,6 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
         "files": job_queries.artifacts(job),
         "ends_at": now + timedelta(seconds=row.remaining_s) if row.remaining_s is not None else None,
     }
-
-
-def settings_of(job: Any) -> list[tuple[str, str]]:
-    """The spec as a person reads it, in the order of the form."""
-    spec = job.typed_spec
-    learning = "as in the recipe" if spec.learning_rate is None else f"{spec.learning_rate:g}"
-    if spec.lr_scaling == "linear":
-        learning += f", scaled with the replicas, warm-up {spec.warmup_epochs:g} epochs"
-    rows = [
-        ("Program", f"{job.recipe} (recipe)" if job.recipe else job.code.filename),
-        ("Strategy", strategy_name(spec.strategy)),
-        ("Workers", f"{spec.workers} with {spec.devices_per_worker} device{'s' * (spec.devices_per_worker != 1)} each"),
-        ("Parameter servers", str(spec.ps) if spec.ps else ""),
-        ("Global batch", group(spec.global_batch_size)),
-        ("Epochs", group(spec.epochs)),
-        ("Learning rate", learning),
-        ("Seed", str(spec.seed)),
-        ("Priority", str(spec.priority) if spec.priority else ""),
-        ("Time limit", f"{spec.time_limit_s} s" if spec.time_limit_s else ""),
-        *((name, str(value)) for name, value in spec.params.items()),
-        *((name, value) for name, value in spec.env.items()),
-    ]
-    return [(name, value) for name, value in rows if value]
 
 
 def printed_lines(job: Any, *, limit: int) -> list[dict[str, Any]]:

@@ -95,9 +95,9 @@ def note_of(job: Any) -> str:
 def gang_of(spec: dict[str, Any]) -> dict[str, int]:
     """How many processes and devices a spec asks for."""
     workers = int(spec.get("workers", 1))
-    ps = int(spec.get("ps", 0)) if spec.get("strategy") == Strategy.PARAMETER_SERVER else 0
-    chief = 1 if spec.get("strategy") == Strategy.PARAMETER_SERVER else 0
-    return {"processes": workers + ps + chief, "devices": workers * int(spec.get("devices_per_worker", 1))}
+    beside = 1 + int(spec.get("ps", 0)) if spec.get("strategy") == Strategy.PARAMETER_SERVER else 0
+    beside += spec.get("validation") == "evaluator"
+    return {"processes": workers + beside, "devices": workers * int(spec.get("devices_per_worker", 1))}
 
 
 def headline(reason: str) -> str:

@@ -1,0 +1,235 @@
+"""What is particular to a job's strategy, as its processes told it (`Replica.facts`): the panel of the job page.
+
+Facts are a process's own words, so any shape of them is possible: what cannot be read is left out, never raised.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dashboard.templatetags.trainyard import filesize, group, replica_name
+from orchestrator.domain import strategies
+from orchestrator.queries import telemetry
+from worker_agent.protocol.states import Strategy
+
+ROWS_SHOWN = 40
+TEXT_CHARS = 300
+# Told as points while the training goes on, by these strategies.
+MEASURED = {
+    Strategy.PARAMETER_SERVER.value: ("staleness", "staleness_max"),
+    Strategy.PIPELINE.value: ("bubble",),
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the panel. `numbers` are the places of columns that hold numbers; `left_out` counts rows not shown."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    numbers: frozenset[int] = frozenset()
+    left_out: int = 0
+
+    @property
+    def cells(self) -> list[list[tuple[str, bool]]]:
+        """The rows, each cell with whether it is a number."""
+        return [[(text, place in self.numbers) for place, text in enumerate(row)] for row in self.rows]
+
+    @property
+    def columns(self) -> list[tuple[str, bool]]:
+        """The head, each name with whether its column holds numbers."""
+        return [(text, place in self.numbers) for place, text in enumerate(self.head)]
+
+
+@dataclass(frozen=True)
+class StrategyPanel:
+    """Everything the panel prints; falsy while no process has told anything."""
+
+    title: str
+    summary: str
+    rows: list[tuple[str, str]] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.tables)
+
+
+def strategy_panel(job: Any, gang: list[Any]) -> StrategyPanel:
+    """The panel of the job's present attempt; `gang` are its replicas, the leader first."""
+    told = [(replica_name(str(replica)), _mapping(replica.facts)) for replica in gang]
+    known = {name: value for _who, facts in reversed(told) for name, value in facts.items()}
+    label, summary = strategies.label(job.strategy), ""
+    if job.strategy in set(Strategy):
+        summary = strategies.WORDS[Strategy(job.strategy)].summary
+    if not known:
+        return StrategyPanel(label, summary)
+    rows = [*_sync(known), *_model(known), *_measured(job), *_stages_said(known), *_data(known), *_resumed(known)]
+    tables = [_stages(known), _layouts(known), _loads(known), _partitioned(known), _processes(told)]
+    return StrategyPanel(
+        label,
+        summary,
+        [(name, value[:TEXT_CHARS]) for name, value in rows if value],
+        [table for table in tables if table is not None],
+    )
+
+
+def _sync(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    yield "Replicas in sync", _count(known.get("replicas_in_sync"))
+    yield "Gradients summed by", _text(known.get("communication"))
+    mesh = _mapping(known.get("mesh"))
+    batch, model = _count(mesh.get("batch")), _count(mesh.get("model"))
+    yield "Mesh", f"{batch} × {model} (batch × model)" if batch and model else ""
+    passes = known.get("accumulation")
+    yield "Accumulation", f"{_count(passes)} passes a step" if _number(passes, 0) > 1 else ""
+
+
+def _model(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    yield "Keras", _text(known.get("keras"))
+    precision = _text(known.get("precision"))
+    yield "Precision", "" if precision == "float32" else precision.replace("_", " ")
+    yield "Compiled with XLA", "yes" if known.get("jit") is True else ""
+    yield "Parameters in all", _count(known.get("parameters_total"))
+
+
+def _measured(job: Any) -> Iterable[tuple[str, str]]:
+    names = MEASURED.get(job.strategy, ())
+    series = telemetry.series(job, names=list(names), points=2) if names else {}
+    last = {name: _last(series.get(name, ()), job.attempt) for name in names}
+    if last.get("staleness") is not None:
+        most = last.get("staleness_max")
+        worst = f", {most:g} at most" if most is not None else ""
+        yield "Staleness", f"{last['staleness']:.2f} updates in the mean{worst}"
+    if last.get("bubble") is not None:
+        yield "Idle share, measured", f"{last['bubble'] * 100:.0f} % of a step"
+
+
+def _stages_said(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    yield "Micro-batches", _count(known.get("micro_batches"))
+    ideal, overlap = known.get("bubble"), known.get("overlap")
+    yield "Idle share, at best", f"{_number(ideal, 0) * 100:.0f} % of a step" if _is_number(ideal) else ""
+    yield "Overlap reached", f"{_number(overlap, 0) * 100:.0f} %" if _is_number(overlap) else _text(overlap)
+
+
+def _data(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    sharding = _mapping(known.get("sharding"))
+    policy, reason = _text(sharding.get("policy")), _text(sharding.get("reason"))
+    files = _count(sharding.get("files"))
+    many = f", {files} files" if files and files != "0" else ""
+    yield "Data shared out", f"{policy}{many}{f': {reason}' if reason else ''}" if policy else ""
+
+
+def _resumed(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    resumed = _mapping(known.get("resumed"))
+    step, checkpoint = _count(resumed.get("step")), _text(resumed.get("checkpoint"))
+    yield "Began with", f"step {step} (checkpoint {checkpoint})" if step and checkpoint else ""
+
+
+def _stages(known: Mapping[str, Any]) -> Table | None:
+    rows = [
+        (
+            f"stage {_text(each.get('stage'))}",
+            _text(each.get("node")),
+            _text(each.get("device")),
+            _list(each.get("layers")),
+            _count(each.get("parameters")),
+        )
+        for each in _mappings(known.get("stages"))
+    ]
+    return _table("Stages", ("Stage", "Node", "Device", "Layers", "Parameters"), rows, {4})
+
+
+def _layouts(known: Mapping[str, Any]) -> Table | None:
+    rows = [
+        (
+            _text(each.get("variable")),
+            _list(each.get("shape"), " × "),
+            _list(each.get("layout")),
+            _bytes(each.get("bytes_here")),
+        )
+        for each in _mappings(known.get("layouts"))
+    ]
+    return _table("Layouts", ("Variable", "Shape", "Split over", "Held by a process"), rows, {3})
+
+
+def _loads(known: Mapping[str, Any]) -> Table | None:
+    rows = [
+        (_ps(each.get("ps")), _count(each.get("variables")), _bytes(each.get("bytes")))
+        for each in _mappings(known.get("ps_load"))
+    ]
+    return _table("Load of the parameter servers", ("Server", "Variables", "Held"), rows, {1, 2})
+
+
+def _partitioned(known: Mapping[str, Any]) -> Table | None:
+    rows = [(_text(each.get("variable")), _list(each.get("parts"))) for each in _mappings(known.get("partitioned"))]
+    return _table("Split variables", ("Variable", "Parts"), rows, {1})
+
+
+def _processes(told: list[tuple[str, Mapping[str, Any]]]) -> Table | None:
+    rows = [
+        (
+            who,
+            _list(facts.get("devices")),
+            _count(facts.get("parameters")),
+            _bytes(facts.get("memory_bytes")),
+        )
+        for who, facts in told
+        if any(name in facts for name in ("devices", "parameters", "memory_bytes"))
+    ]
+    head = ("Process", "Computes on", "Parameters held", "Memory, at most")
+    return _table("Memory per process", head, rows, {2, 3})
+
+
+def _table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]], numbers: set[int]) -> Table | None:
+    """Without the columns in which nothing stands; None without rows."""
+    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    if not rows or not kept:
+        return None
+    return Table(
+        title,
+        tuple(head[place] for place in kept),
+        [tuple(row[place][:TEXT_CHARS] or "–" for place in kept) for row in rows[:ROWS_SHOWN]],  # noqa: RUF001
+        frozenset(kept.index(place) for place in numbers if place in kept),
+        max(0, len(rows) - ROWS_SHOWN),
+    )
+
+
+def _last(views: Iterable[Any], attempt: int) -> float | None:
+    found = [view.values[-1] for view in views if view.attempt == attempt and view.values]
+    return next((value for value in found if _is_number(value)), None)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+def _number(value: object, default: float) -> float:
+    return float(value) if isinstance(value, int | float) and _is_number(value) else default
+
+
+def _count(value: object) -> str:
+    return str(group(value)) if _is_number(value) else ""
+
+
+def _bytes(value: object) -> str:
+    return str(filesize(value)) if _is_number(value) else ""
+
+
+def _text(value: object) -> str:
+    return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else ""
+
+
+def _list(value: object, between: str = ", ") -> str:
+    return between.join(filter(None, map(_text, value))) if isinstance(value, list) else _text(value)
+
+
+def _ps(value: object) -> str:
+    return f"ps {value}" if isinstance(value, int) else replica_name(_text(value))
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: object) -> list[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
