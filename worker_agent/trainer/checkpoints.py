@@ -25,6 +25,7 @@ import tensorflow as tf
 from worker_agent.checkpoint_folder import complete_in, digest_of, is_whole, parts_of, prune, remove, write_marker
 from worker_agent.protocol.checkpoints import MARKER, Marker, Variable, name_of, order_of
 from worker_agent.protocol.records import Checkpointed, Facts
+from worker_agent.trainer import runtime
 from worker_agent.trainer.emit import Emitter, say
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.run import Run
@@ -199,7 +200,7 @@ class Checkpoints:
             metrics={key: float(value) for key, value in metrics.items() if math.isfinite(value)},
             files=parts_of(place),
             variables=self._state.variables,
-            versions={"tensorflow": tf.__version__, "keras": tf.keras.__version__},
+            versions={"tensorflow": tf.__version__, "keras": runtime.keras_in_words()},
         )
 
     def _take_part(self) -> None:

@@ -1,6 +1,8 @@
 """TensorFlow set up for one run, before anything of it is used: devices, threads, seeds. The environment (TF_CONFIG,
 CUDA_VISIBLE_DEVICES, the Keras flavour) is the caller's."""
 
+from importlib.metadata import version
+
 import numpy as np
 import tensorflow as tf
 
@@ -26,6 +28,12 @@ def configure(run: Run) -> list[str]:
 def seed_everything(seed: int) -> None:
     """Python, NumPy, TensorFlow and Keras from one number. Call it inside no scope, before the recipe runs."""
     tf.keras.utils.set_random_seed(seed % np.iinfo(np.uint32).max)
+
+
+def keras_in_words() -> str:
+    """The Keras that this process speaks: "keras 3.15.1", "tf_keras 2.21.0"."""
+    name = tf.keras.Model.__module__.partition(".")[0]
+    return f"{name} {version(name)}"
 
 
 def _gpus(count: int) -> list[str]:

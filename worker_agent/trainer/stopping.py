@@ -44,6 +44,11 @@ class StopSignal:
         self._asked.wait()
         raise Stopped
 
+    def pause(self, seconds: float) -> None:
+        """Sleep, or raise `Stopped` as soon as SIGTERM comes."""
+        if self._asked.wait(seconds):
+            raise Stopped
+
     def finished(self) -> None:
         """The main thread is on its way out by itself: do not cut it short."""
         self._over.set()

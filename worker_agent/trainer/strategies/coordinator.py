@@ -1,46 +1,31 @@
-"""The chief of a parameter-server gang: builds the model with tf_keras, keeps the workers busy, validates, exports."""
+"""The chief of a parameter-server gang, the course of its training: keeps the workers busy, saves, validates, exports.
 
-from time import perf_counter
+What runs on the workers is in `worker_step`, what they read in `dealt`, the model in `served_model`.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from time import perf_counter, time
 from typing import Any
 
 import tensorflow as tf
 
-from worker_agent.trainer import data, export, program, runtime
+from worker_agent.protocol.records import Facts
+from worker_agent.trainer import data, export, program
+from worker_agent.trainer.checkpoints import Checkpoints
 from worker_agent.trainer.loop.pace import Pace
-from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.loop.voice import Voice
-from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.memory import peak_bytes
 from worker_agent.trainer.size import size_of
+from worker_agent.trainer.strategies import dealt
 from worker_agent.trainer.strategies.interface import Task
+from worker_agent.trainer.strategies.legacy_model import metrics_now
 from worker_agent.trainer.strategies.pump import Pump
+from worker_agent.trainer.strategies.served_model import ServedModel
+from worker_agent.trainer.strategies.window import Window
+from worker_agent.trainer.strategies.worker_step import Told, WorkerStep
 
 IN_FLIGHT_PER_WORKER = 2
-RATE_WINDOW_S = 0.2
-
-
-class Window:
-    """Rates over a stretch of time: results of several workers come in bunches, one alone tells nothing."""
-
-    def __init__(self) -> None:
-        self._began = perf_counter()
-        self._steps = 0
-        self._worked_s = 0.0
-
-    def add(self, *, steps: int, seconds: float) -> bool:
-        """Count `steps` that a worker did in `seconds`; True when the window is long enough to speak of."""
-        self._steps += steps
-        self._worked_s += seconds
-        return perf_counter() - self._began >= RATE_WINDOW_S
-
-    @property
-    def step_time_s(self) -> float:
-        """What one step takes one worker."""
-        return self._worked_s / self._steps
-
-    @property
-    def steps_per_s(self) -> float:
-        """Steps of all workers in a second."""
-        return self._steps / (perf_counter() - self._began)
 
 
 class Coordinator:
@@ -48,164 +33,131 @@ class Coordinator:
 
     def __init__(self, task: Task, strategy: tf.distribute.ParameterServerStrategy) -> None:
         self._task = task
-        self._run = task.run
+        self._run = run = task.run
         task.emitter.phase("building")
-        runtime.seed_everything(self._run.spec.seed)
-        self._recipe = program.load(self._run.entry, self._run.code, self._run.spec.params)
-        self._strategy = strategy
+        self._recipe = program.load(run.entry, run.code, run.spec.params)
         rows = data.Rows(self._recipe, "train").whole
-        self._validation = data.Rows(self._recipe, "validation")
         self._size = size_of(
             rows=data.count_rows(rows),
-            global_batch=self._run.spec.global_batch_size,
-            replicas=1,
-            epochs=self._run.spec.epochs,
+            global_batch=run.spec.global_batch_size,
+            replicas=strategy.num_replicas_in_sync,
+            epochs=run.spec.epochs,
         )
-        with strategy.scope():
-            self._model = _checked(self._recipe.model())
-            self._model.build(_batch_shape(rows.element_spec))
-            self._model.optimizer.build(self._model.trainable_variables)
-            self._applied = tf.Variable(
-                0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
-            )
-            self._rate = Rate(
-                self._model.optimizer,
-                base=self._run.spec.learning_rate,
-                target=self._run.scaled_rate,
-                factor=1,
-                warmup_steps=round(self._run.spec.warmup_epochs * self._size.steps_per_epoch),
-            )
+        self._served = ServedModel(run, strategy, self._recipe, rows, self._size)
+        self._checkpoints = Checkpoints(run, task.emitter)
+        self._served.resume(self._checkpoints, self._size)
+        self._done = self._scheduled = self._checkpoints.start.step
+        self._validation_batches = self._count_validation_batches()
+        self._steps = WorkerStep(strategy, self._served, rows=self._size.batch)
+        self._workers = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        self._input = self._read_by_workers(
+            lambda: dealt.training_batches(self._recipe, self._size, seed=run.spec.seed, start_step=self._done)
+        )
         self._voice = Voice(task.emitter, self._size, leads=True, workers=1)
+        self._voice.last_metrics = self._checkpoints.metrics
         self._pace = Pace()
-        self._done = 0
+        self._is_traced = False
         self._epoch_losses: list[float] = []
         self._window = Window()
-        self._build_metrics(rows)
-        self._evaluate_batch = tf.function(self._validation_step, reduce_retracing=True, autograph=False)
+        self._steps_of_workers = [0] * run.workers
+        self._tell(replicas_in_sync=strategy.num_replicas_in_sync, precision=run.spec.precision, **self._served.facts())
 
     def train(self) -> None:
-        """Every epoch: its steps, then validation on the chief; at the end the export."""
-        workers = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
-        # The recipe is plain Python to us: AutoGraph would rewrite whatever libraries it calls.
-        input_function = tf.autograph.experimental.do_not_convert(self._worker_input)
-        input_of_workers = iter(workers.create_per_worker_dataset(input_function))
-        execute = tf.function(self._execution, autograph=False)
-
-        def schedule(steps: int) -> Any:
-            return workers.schedule(execute, args=(input_of_workers, tf.constant(steps)))
-
-        pump = Pump(schedule, self._deliver, in_flight=IN_FLIGHT_PER_WORKER * self._run.workers)
-        for epoch in range(1, self._size.epochs + 1):
+        """Every epoch: its steps, then validation by the workers; at the end the export."""
+        pump = Pump(self._schedule, self._deliver, in_flight=IN_FLIGHT_PER_WORKER * self._run.workers)
+        for epoch in range(self._done // self._size.steps_per_epoch, self._size.epochs):
             self._epoch(epoch, pump)
         pump.close()
         self._task.emitter.phase("saving")
-        export.write(
-            self._run, self._recipe, self._model, metrics=self._voice.last_metrics, steps=int(self._applied.numpy())
-        )
+        model, applied = self._served.to_export(), int(self._served.applied.numpy())
+        export.write(self._run, self._recipe, model, metrics=self._voice.last_metrics, steps=applied)
 
-    def _epoch(self, number: int, pump: Pump) -> None:
+    def _epoch(self, epoch: int, pump: Pump) -> None:
         began = perf_counter()
-        self._model.reset_metrics()
-        self._epoch_losses = []
-        self._window = Window()
-        left = self._size.steps_per_epoch
-        while left:
+        self._epoch_losses, self._window = [], Window()
+        if self._done == epoch * self._size.steps_per_epoch:  # else a checkpoint from amid the epoch brought them along
+            self._served.model.reset_metrics()
+        end = (epoch + 1) * self._size.steps_per_epoch
+        while self._scheduled < end:
             self._task.stop.check()
-            steps = min(left, self._pace.steps)
-            pump.put(steps)
-            left -= steps
+            wanted = self._run.spec.steps_per_execution or self._pace.steps
+            pump.put(self._checkpoints.steps_left(self._scheduled, min(wanted, end - self._scheduled)))
+            if self._scheduled < end and self._checkpoints.is_due(self._scheduled, epoch_over=False):
+                pump.drain()
+                self._save(metrics_now(self._served.model))
         pump.drain()
-        logs = self._metrics_now() | {"loss": sum(self._epoch_losses) / len(self._epoch_losses)}
-        if self._validation.exist:
+        if not self._window.is_empty:
+            self._tell_window({})
+        mean_loss = sum(self._epoch_losses) / len(self._epoch_losses)
+        logs = metrics_now(self._served.model) | {"loss": mean_loss}
+        if self._validation_batches:
             logs |= {f"val_{name}": value for name, value in self._validate().items()}
-        self._voice.epoch(
-            number=number, step=self._done, metrics=logs, rate=self._rate.now, seconds=perf_counter() - began
+        seconds = perf_counter() - began
+        self._voice.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._served.rate.now, seconds=seconds)
+        self._tell(memory_bytes=peak_bytes(), steps_of_workers=list(self._steps_of_workers))
+        if self._checkpoints.is_due(self._done, epoch_over=True, last=end == self._size.total_steps):
+            self._save(logs)
+
+    def _schedule(self, steps: int) -> Any:
+        first, self._scheduled = self._scheduled, self._scheduled + steps
+        return self._workers.schedule(
+            self._steps.train, args=(self._input, tf.constant(first, tf.int64), tf.constant(steps))
         )
 
-    def _deliver(self, result: Any) -> None:
-        """In the pump's thread, in the order of scheduling: one execution's losses and the seconds it took."""
-        losses, seconds = result[0].tolist(), float(result[1])
+    def _deliver(self, told: Told) -> None:
+        """In the pump's thread, in the order of scheduling: what one execution left."""
+        losses, seconds, worker = told.losses.tolist(), float(told.seconds), int(told.worker)
         count = len(losses)
-        first = self._done == 0
+        first, self._is_traced = not self._is_traced, True
         self._done += count
+        self._steps_of_workers[worker] += count
         self._pace.measured(steps=count, seconds=seconds, traced=first)
         self._pace.agree(self._pace.wish())
-        if first:
+        if first:  # its time is that of tracing
             self._task.emitter.phase("training")
-        self._epoch_losses += losses
-        if not first and self._window.add(steps=count, seconds=seconds):
-            self._voice.rates(
-                step=self._done, step_time_s=self._window.step_time_s, steps_per_s=self._window.steps_per_s
-            )
             self._window = Window()
+        self._epoch_losses += losses
+        if not first and self._window.add(worker=worker, seconds=seconds, staleness=told.staleness.tolist()):
+            self._tell_window(told.metrics)
         self._voice.execution(first_step=self._done - count + 1, losses=losses, seconds=seconds)
 
-    def _worker_input(self) -> tf.data.Dataset:
-        """Traced once, run on every worker: its own share of the rows, in an order of its own, without end."""
-        worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        rows = self._recipe.dataset("train", (1, 0))
-        order = rows.shuffle(data.shuffle_rows(rows.element_spec, self._size.rows), seed=self._run.spec.seed)
-        mine = order.shard(self._run.workers, worker).repeat()
-        return mine.batch(self._size.batch, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
-
-    def _execution(self, iterator: Any, steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """On a worker: the losses of `steps` updates and the seconds they took."""
-        began = tf.timestamp()
-
-        def one_step(i: tf.Tensor, losses: Any) -> tuple[tf.Tensor, Any]:
-            self._rate.before_step(self._applied.read_value())
-            return i + 1, losses.write(i, self._strategy.run(self._worker_step, args=(next(iterator),)))
-
-        losses = tf.TensorArray(tf.float32, size=steps, element_shape=())
-        _, losses = tf.while_loop(lambda i, _: i < steps, one_step, (tf.constant(0), losses), parallel_iterations=1)
-        stacked = losses.stack()
-        with tf.control_dependencies([stacked]):
-            return stacked, tf.timestamp() - began
-
-    def _worker_step(self, batch: Any) -> tf.Tensor:
-        model = self._model
-        x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
-        with tf.GradientTape() as tape:
-            y_pred = model(x, training=True)
-            loss = model.compute_loss(x, y, y_pred, sample_weight)
-        gradients = tape.gradient(loss, model.trainable_variables)
-        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        model.compute_metrics(x, y, y_pred, sample_weight)
-        self._applied.assign_add(1)
-        return tf.cast(loss, tf.float32)
+    def _tell_window(self, metrics: dict[str, Any]) -> None:
+        """Rates, and the metrics of the epoch so far; those of a whole epoch are told at its end."""
+        window, self._window = self._window, Window()
+        self._voice.rates(step=self._done, step_time_s=window.step_time_s, steps_per_s=window.steps_per_s)
+        self._task.emitter.log(self._done, **window.scalars)
+        if self._done % self._size.steps_per_epoch:
+            so_far = {name: float(value) for name, value in metrics.items() if name != "loss"}
+            self._task.emitter.log(self._done, **so_far)
 
     def _validate(self) -> dict[str, float]:
-        self._model.reset_metrics()
-        for batch in self._validation.whole.batch(self._size.batch):
-            self._task.stop.check()
-            self._evaluate_batch(batch)
-        return self._metrics_now()
+        """Loss and metrics of the validation rows, over all workers."""
+        model = self._served.model
+        model.reset_metrics()
+        batches = self._read_by_workers(lambda: dealt.validation_batches(self._recipe, batch=self._size.batch))
+        pieces = min(self._validation_batches, IN_FLIGHT_PER_WORKER * self._run.workers)
+        bounds = [self._validation_batches * piece // pieces for piece in range(pieces + 1)]
+        for first, end in pairwise(bounds):
+            numbers = (tf.constant(first, tf.int64), tf.constant(end, tf.int64))
+            self._workers.schedule(self._steps.evaluate, args=(batches, *numbers))
+        self._workers.join()
+        return metrics_now(model)
 
-    def _validation_step(self, batch: Any) -> None:
-        x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
-        y_pred = self._model(x, training=False)
-        self._model.compute_loss(x, y, y_pred, sample_weight)
-        self._model.compute_metrics(x, y, y_pred, sample_weight)
+    def _count_validation_batches(self) -> int:
+        """0 where there is nothing to validate with, or an evaluator does it."""
+        rows = data.Rows(self._recipe, "validation")
+        if self._run.spec.validation == "evaluator" or not rows.exist:
+            return 0
+        return -(-data.count_rows(rows.whole) // self._size.batch)
 
-    def _build_metrics(self, rows: tf.data.Dataset) -> None:
-        """One batch through the model: what is created lazily has to exist before workers trace their step."""
-        for batch in rows.batch(min(2, self._size.rows)).take(1):
-            self._validation_step(batch)
-        self._model.reset_metrics()
+    def _save(self, metrics: dict[str, float]) -> None:
+        """Nothing is in flight, so the variables are those after exactly `_done` updates."""
+        self._checkpoints.save(step=self._done, epoch=self._done // self._size.steps_per_epoch, metrics=metrics)
 
-    def _metrics_now(self) -> dict[str, float]:
-        return {name: float(value) for name, value in self._model.get_metrics_result().items()}
+    def _read_by_workers(self, batches: Callable[[], tf.data.Dataset]) -> Any:
+        # The recipe is plain Python to us: AutoGraph would rewrite whatever libraries it calls.
+        plain = tf.autograph.experimental.do_not_convert(batches)
+        return iter(self._workers.create_per_worker_dataset(plain))
 
-
-def _checked(model: Any) -> Any:
-    if not isinstance(model, tf.keras.Model):
-        kind = f"{type(model).__module__}.{type(model).__name__}"
-        raise TrainingFailed(f"build_model() returned {kind}, which is no tf_keras model.")
-    if model.optimizer is None:
-        raise TrainingFailed("build_model() returned a model that is not compiled: call model.compile(…) in it.")
-    return model
-
-
-def _batch_shape(element_spec: Any) -> Any:
-    """The shape of a batch of the inputs, of whatever structure."""
-    return tf.nest.map_structure(lambda spec: (None, *spec.shape), element_spec[0])
+    def _tell(self, **facts: Any) -> None:
+        self._task.emitter.record(Facts(at=time(), facts=facts))

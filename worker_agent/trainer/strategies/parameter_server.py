@@ -1,20 +1,33 @@
 """ParameterServer: variables live on the ps processes, each worker makes its own updates, a chief hands out the work.
 
 Speaks tf_keras: under Keras 3 updates get lost. Workers and ps only serve; the chief builds the model, schedules
-executions of several steps through a `Pump` and is the only one with anything to tell. `global_batch_size` examples
-make one update of one worker.
+executions of several steps through a `Pump` and is the only one with anything to tell but of itself.
+`global_batch_size` examples make one update of one worker, shared by its devices.
 """
+
+from time import time
 
 import tensorflow as tf
 
-from worker_agent.protocol.states import Role
-from worker_agent.trainer import rendezvous
+from worker_agent.protocol.records import Facts
+from worker_agent.protocol.states import DeviceKind, Role
+from worker_agent.trainer import rendezvous, runtime
+from worker_agent.trainer.memory import peak_bytes
+from worker_agent.trainer.run import Run
 from worker_agent.trainer.strategies.coordinator import Coordinator
 from worker_agent.trainer.strategies.interface import Task
+from worker_agent.trainer.strategies.logical_cpus import compute_on_logical_cpus
+from worker_agent.trainer.strategies.variable_load import partitioner
+
+MEMORY_EVERY_S = 10.0
+# Memory is told again when it has grown by this factor.
+MEMORY_GROWTH = 1.02
 
 
 def train(task: Task) -> None:
     """In the chief: the training. In a worker or ps: serve until the process is ended from outside."""
+    devices = task.devices if task.run.role is Role.WORKER else []
+    task.emitter.record(Facts(at=time(), facts={"keras": runtime.keras_in_words(), "devices": devices}))
     if task.run.role is Role.CHIEF:
         _coordinate(task)
     else:
@@ -24,17 +37,42 @@ def train(task: Task) -> None:
 def _serve(task: Task) -> None:
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     server = tf.distribute.Server(
-        resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+        resolver.cluster_spec(),
+        job_name=resolver.task_type,
+        task_index=resolver.task_id,
+        protocol="grpc",
+        config=_server_config(task.run),
     )
     task.emitter.phase("serving", server.target)
-    # Not server.join(): it would hold the interpreter, and nothing could be written or answered any more.
-    task.stop.wait()
+    told = 0
+    while True:
+        if peak_bytes() > MEMORY_GROWTH * told:
+            told = peak_bytes()
+            task.emitter.record(Facts(at=time(), facts={"memory_bytes": told}))
+        # Not server.join(): it would hold the interpreter, and nothing could be written or answered any more.
+        task.stop.pause(MEMORY_EVERY_S)
+
+
+def _server_config(run: Run) -> tf.compat.v1.ConfigProto:
+    """A server knows nothing of `tf.config`: its devices, memory and threads have to be said once more."""
+    config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=run.threads)
+    config.gpu_options.allow_growth = True
+    if run.role is Role.WORKER and run.device_kind is DeviceKind.CPU:
+        config.device_count["CPU"] = run.devices
+    return config
 
 
 def _coordinate(task: Task) -> None:
-    run = task.run
+    run, spec = task.run, task.run.spec
     task.emitter.phase("rendezvous", f"{len(run.gang)} processes")
     rendezvous.wait_for_ports(run, run.others, deadline=task.deadline(), stop=task.stop)
     with rendezvous.tensorflow_guard(run.rendezvous_timeout_s):
-        strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+        strategy = tf.distribute.ParameterServerStrategy(
+            tf.distribute.cluster_resolver.TFConfigClusterResolver(),
+            variable_partitioner=partitioner(min_shard_bytes=spec.min_shard_bytes, servers=spec.ps),
+        )
+    # Said of several devices per worker; their parts of a batch are cut in `worker_step`.
+    tf.get_logger().addFilter(lambda record: "Please use DistributedDataset" not in record.getMessage())
+    if not tf.config.list_logical_devices("GPU"):
+        compute_on_logical_cpus(strategy, spec.devices_per_worker)
     Coordinator(task, strategy).train()
