@@ -14,6 +14,7 @@ import structlog
 
 from worker_agent.daemon import core as c
 from worker_agent.daemon.app import CommandDoor, CommandWorker
+from worker_agent.daemon.checkpoints import CheckpointCache, CheckpointUploads, leads
 from worker_agent.daemon.code import CodeStore
 from worker_agent.daemon.control_plane import ControlPlane
 from worker_agent.daemon.inventory import Devices, GroupLoad, Sampler, take_inventory
@@ -24,6 +25,7 @@ from worker_agent.daemon.shipping import Shipping
 from worker_agent.daemon.supervisor import Supervisor
 from worker_agent.daemon.uploads import Uploader
 from worker_agent.daemon.zygotes import Zygotes
+from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.reports import Ack, Heartbeat, Hello, RunningReplica
 from worker_agent.verdict import StopRequest
 
@@ -48,9 +50,14 @@ class Agent:
         self._control_plane = ControlPlane(identity.url, node_id=identity.node_id, key=identity.key)
         self._journal = Journal(data, notify=notify_path)
         self._zygotes = Zygotes(data, enabled=with_zygotes)
-        self._uploads = Uploader(self._control_plane, self._on_uploaded)
+        self._checkpoints = CheckpointUploads(self._control_plane, self._on_uploaded)
+        self._uploads = Uploader(self._control_plane, self._checkpoints.finish)
         self._supervisor = Supervisor(
-            self._journal, CodeStore(data, self._control_plane), self._zygotes, self._events.put
+            self._journal,
+            CodeStore(data, self._control_plane),
+            CheckpointCache(self._control_plane),
+            self._zygotes,
+            self._events.put,
         )
         self._shipper = Shipper(
             Shipping(node_id=identity.node_id, key=identity.key),
@@ -84,6 +91,7 @@ class Agent:
         self._shipper.drain(timeout_s=DRAIN_S)
         self._events.put(None)
         self._uploads.close()
+        self._checkpoints.close()
         self._shipper.close()
         self._control_plane.close()
         log.info("agent has left", replicas_running=self._running())
@@ -107,6 +115,7 @@ class Agent:
                 case c.Ship(key):
                     self._shipper.add(key, self._journal.spool(key))
                 case c.Spawn(launch):
+                    self._follow_checkpoints(launch)
                     self._supervisor.spawn(launch)
                 case c.SignalStop(key, cause, reason, grace_s):
                     request = StopRequest(at=time.time(), cause=cause, reason=reason, grace_s=grace_s)
@@ -116,6 +125,7 @@ class Agent:
                 case c.Upload(key, launch):
                     self._shipper.wake()
                     log.info("replica ended", replica=key.replica_id, job=launch.job_id)
+                    self._follow_checkpoints(launch)
                     self._uploads.add(key, self._journal.folder(key) / "artifacts")
                 case c.Remove(key):
                     self._shipper.drop(key)
@@ -123,6 +133,11 @@ class Agent:
                 case c.SendAck(command_id, refused):
                     ack = Ack(node_id=self._identity.node_id, command_id=command_id, refused=refused)
                     self._shipper.acknowledge(ack)
+
+    def _follow_checkpoints(self, launch: Launch) -> None:
+        """What the leading process writes on this node is brought to the control plane's store."""
+        if leads(launch) and not launch.checkpoints:
+            self._checkpoints.follow(c.Key(launch.replica_id, launch.attempt), self._journal.checkpoints(launch))
 
     def _on_uploaded(self, key: c.Key) -> None:
         with contextlib.suppress(OSError):

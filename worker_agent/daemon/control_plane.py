@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
+from worker_agent.checkpoint_folder import open_plain
 from worker_agent.protocol.archive import PROGRAM_BYTES_MAX
 from worker_agent.protocol.envelope import sign_request
 from worker_agent.protocol.joining import Grant, JoinRequest, Network
@@ -49,6 +50,12 @@ def join(url: str, request: JoinRequest) -> Grant:
     return _read(answer, Grant)
 
 
+class Missing(msgspec.Struct, frozen=True):
+    """What the store answers to a checkpoint that it is offered."""
+
+    missing: list[str]
+
+
 class ControlPlane:
     """Signed requests of one node. Used by several threads."""
 
@@ -69,28 +76,12 @@ class ControlPlane:
 
     def download_code(self, sha256: str, target: Path) -> None:
         """Write the program with this digest to `target`, whole or not at all; raises `Unreachable` or `Rejected`."""
-        path = f"{_PREFIX}/code/{sha256}"
-        partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-        digest = hashlib.sha256()
-        size_bytes = 0
-        try:
-            headers = self._signed("GET", path)
-            with _as_our_errors(), self._client.stream("GET", self._url + path, headers=headers) as answer:
-                if answer.status_code != httpx.codes.OK:
-                    answer.read()
-                _check(answer)
-                with partial.open("wb") as file:
-                    for chunk in answer.iter_bytes():
-                        size_bytes += len(chunk)
-                        if size_bytes > PROGRAM_BYTES_MAX:
-                            raise Rejected(413, f"The code is larger than {PROGRAM_BYTES_MAX // 1_000_000} MB.")
-                        digest.update(chunk)
-                        file.write(chunk)
-            if digest.hexdigest() != sha256:
-                raise Rejected(200, "The code that arrived is not the code that was submitted (its digest differs).")
-            partial.replace(target)
-        finally:
-            partial.unlink(missing_ok=True)
+        self._download(f"{_PREFIX}/code/{sha256}", target, sha256=sha256, what="code", size_max=PROGRAM_BYTES_MAX)
+
+    def download_checkpoint(self, checkpoint_id: int, name: str, target: Path, *, sha256: str, size_max: int) -> None:
+        """Write one file of a stored checkpoint to `target`, whole or not at all; raises as `download_code` does."""
+        path = f"{_PREFIX}/checkpoints/{checkpoint_id}/{name}"
+        self._download(path, target, sha256=sha256, what="checkpoint", size_max=size_max)
 
     def upload_artifact(self, file: Path, *, name: str, replica_id: int, attempt: int, metrics: str) -> None:
         """Deliver one file; doing it again is harmless. Raises `Unreachable` or `Rejected`."""
@@ -111,9 +102,58 @@ class ControlPlane:
                 )
         _check(answer)
 
+    def offer_checkpoint(self, marker: bytes, *, name: str, replica_id: int, attempt: int) -> list[str]:
+        """The files of this checkpoint that the store has not; none when it is there. Raises as `upload_artifact`."""
+        path = f"{_PREFIX}/replicas/{replica_id}/checkpoints/{name}"
+        headers = {**self._signed("PUT", path), "Content-Type": "application/json"}
+        with _as_our_errors():
+            answer = self._client.put(self._url + path, params={"attempt": attempt}, content=marker, headers=headers)
+        _check(answer)
+        return _read(answer, Missing).missing
+
+    def upload_checkpoint(self, file: Path, *, replica_id: int, attempt: int) -> None:
+        """Deliver one file of a checkpoint that was offered. Raises as `upload_artifact`."""
+        path = f"{_PREFIX}/replicas/{replica_id}/checkpoints/{file.parent.name}/{file.name}"
+        with open_plain(file) as content:
+            headers = {
+                **self._signed("PUT", path),
+                "Content-Length": str(os.fstat(content.fileno()).st_size),
+                "Content-Type": "application/octet-stream",
+            }
+            with _as_our_errors():
+                answer = self._client.put(
+                    self._url + path, params={"attempt": attempt}, content=content, headers=headers
+                )
+        _check(answer)
+
     def close(self) -> None:
         """Let go of the connections."""
         self._client.close()
+
+    def _download(self, path: str, target: Path, *, sha256: str, what: str, size_max: int) -> None:
+        partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+        digest = hashlib.sha256()
+        size_bytes = 0
+        try:
+            headers = self._signed("GET", path)
+            with _as_our_errors(), self._client.stream("GET", self._url + path, headers=headers) as answer:
+                if answer.status_code != httpx.codes.OK:
+                    answer.read()
+                _check(answer)
+                with partial.open("wb") as file:
+                    for chunk in answer.iter_bytes():
+                        size_bytes += len(chunk)
+                        if size_bytes > size_max:
+                            raise Rejected(413, f"The {what} is larger than {size_max // 1_000_000} MB.")
+                        digest.update(chunk)
+                        file.write(chunk)
+            if digest.hexdigest() != sha256:
+                raise Rejected(
+                    200, f"The {what} that arrived is not the {what} that was submitted (its digest differs)."
+                )
+            partial.replace(target)
+        finally:
+            partial.unlink(missing_ok=True)
 
     def _signed(self, method: str, path: str) -> dict[str, str]:
         at = int(time.time())

@@ -13,6 +13,7 @@ import msgspec
 
 from worker_agent.daemon.core import Key, Restored
 from worker_agent.folder import PLAN_FILE, find_exit, write_atomically
+from worker_agent.protocol.checkpoints import Restore
 from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.plan import Plan
@@ -27,6 +28,7 @@ class Journal:
 
     def __init__(self, data: Path, *, notify: str) -> None:
         self._environments = data / "environments"
+        self._checkpoints = data / "checkpoints"
         self._root = data / "replicas"
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._notify = notify
@@ -39,6 +41,15 @@ class Journal:
         """Where its streams are."""
         return self.folder(key) / "spool"
 
+    def checkpoints(self, launch: Launch) -> Path:
+        """Where the processes of one attempt on this node have their checkpoints, if its cluster shares no folder: the
+        one that leads writes them, an evaluator reads them."""
+        return self._checkpoints / f"{launch.job_id}-{launch.attempt}"
+
+    def fetched(self, restore: Restore) -> Path:
+        """Where a checkpoint lies that was fetched from the control plane."""
+        return self._checkpoints / "fetched" / restore.sha256 / restore.name
+
     def record(self, launch: Launch) -> None:
         """Remember a launch before it is acknowledged."""
         folder = self.folder(Key(launch.replica_id, launch.attempt))
@@ -49,6 +60,7 @@ class Journal:
     def write_plan(self, launch: Launch) -> tuple[Plan, Path]:
         """The plan of a launch, and the file that shim and trainer read it from."""
         folder = self.folder(Key(launch.replica_id, launch.attempt))
+        restore = launch.restore
         plan = Plan(
             launch=launch,
             folder=str(folder),
@@ -58,6 +70,8 @@ class Journal:
             artifacts=str(folder / "artifacts"),
             scratch=str(folder / "scratch"),
             notify=self._notify,
+            checkpoints=launch.checkpoints or str(self.checkpoints(launch)),
+            restore=(restore.folder or str(self.fetched(restore))) if restore else "",
             environments=str(self._environments),
         )
         write_atomically(folder / PLAN_FILE, encode_plan(plan))
@@ -68,8 +82,13 @@ class Journal:
         (self.folder(key) / _UPLOADED_FILE).touch()
 
     def remove(self, key: Key) -> None:
-        """Delete everything of a replica."""
+        """Delete everything of a replica, and with the last of an attempt the attempt's checkpoints."""
+        launch = _read_launch(self.folder(key))
         shutil.rmtree(self.folder(key), ignore_errors=True)
+        if launch is not None:
+            others = filter(None, map(_read_launch, self._root.glob(f"*-{launch.attempt}")))
+            if all(other.job_id != launch.job_id for other in others):
+                shutil.rmtree(self.checkpoints(launch), ignore_errors=True)
 
     def restore(self) -> Iterator[Restored]:
         """Every replica an earlier agent left here."""

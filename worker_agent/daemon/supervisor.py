@@ -20,6 +20,7 @@ from pathlib import Path
 
 import structlog
 
+from worker_agent.daemon.checkpoints import CheckpointCache, CheckpointRefused
 from worker_agent.daemon.code import CodeRefused, CodeStore
 from worker_agent.daemon.core import Ended, Event, Key, Started
 from worker_agent.daemon.journal import Journal
@@ -68,9 +69,17 @@ class _Replica:
 class Supervisor:
     """All replicas of this node; `post` takes the events for the core."""
 
-    def __init__(self, journal: Journal, code: CodeStore, zygotes: Zygotes, post: Callable[[Event], None]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        code: CodeStore,
+        checkpoints: CheckpointCache,
+        zygotes: Zygotes,
+        post: Callable[[Event], None],
+    ) -> None:
         self._journal = journal
         self._code = code
+        self._checkpoints = checkpoints
         self._zygotes = zygotes
         self._post = post
         self._replicas: dict[Key, _Replica] = {}
@@ -119,12 +128,14 @@ class Supervisor:
         self._post(Ended(key))
 
     def _start(self, replica: _Replica) -> None:
-        """Code, port, shim. Raises `Refused`."""
+        """Code, checkpoint, port, shim. Raises `Refused`."""
         launch = replica.launch
         plan, path = self._journal.write_plan(launch)
         try:
             self._code.install(launch.spec.code, Path(plan.code), wait=replica.stopping.wait)
-        except CodeRefused as error:
+            if launch.restore is not None and not launch.restore.folder:
+                self._checkpoints.fetch(launch.restore, Path(plan.restore), wait=replica.stopping.wait)
+        except (CodeRefused, CheckpointRefused) as error:
             _check_stop(replica)
             raise Refused(Cause.LAUNCH_REFUSED, str(error)) from error
         if launch.tf_config is not None and launch.port:
