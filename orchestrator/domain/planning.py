@@ -12,7 +12,7 @@ then each process takes the node that has its address.
 from collections import Counter
 from dataclasses import dataclass
 
-from orchestrator.domain.strategies import GANGS, computing_roles, label, serving_roles
+from orchestrator.domain.strategies import GANGS, computing_roles, serving_roles
 from orchestrator.domain.tf_config import addresses_in, cluster_spec, extras_in, tf_config
 from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.states import DeviceKind, NodeState, Role, Strategy
@@ -92,9 +92,8 @@ class Never:
     message: str
 
 
-# TensorFlow's collectives and its parameter servers' workers see one CPU device per process.
-ONE_CPU_DEVICE = "computes on one CPU device per worker. Use 1 and more workers, or nodes with GPUs"
-_ONE_CPU_DEVICE = frozenset({Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER})
+# TensorFlow's collectives on CPU see one device per process.
+ONE_CPU_DEVICE = "MultiWorkerMirrored computes on one CPU device per worker. Use 1 and more workers, or nodes with GPUs"
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
     kinds = _usable_kinds(spec)
     largest = max(node.count(kind) for node in cluster.nodes for kind in kinds)
     if largest < need and DeviceKind.CPU not in kinds:
-        return Never("devices_per_worker", f"{label(spec.strategy)} {ONE_CPU_DEVICE}")
+        return Never("devices_per_worker", ONE_CPU_DEVICE)
     if largest < need:
         return Never(
             "devices_per_worker",
@@ -154,7 +153,7 @@ def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
 def _usable_kinds(spec: JobSpec) -> tuple[DeviceKind, ...]:
     """GPUs before CPU slots; no CPU slots where TensorFlow would use only the first of a worker's; a TPU's host needs
     no GPU."""
-    if spec.strategy in _ONE_CPU_DEVICE and spec.devices_per_worker > 1:
+    if spec.strategy is Strategy.MULTI_WORKER_MIRRORED and spec.devices_per_worker > 1:
         return (DeviceKind.GPU,)
     if spec.strategy is Strategy.TPU:
         return (DeviceKind.CPU, DeviceKind.GPU)

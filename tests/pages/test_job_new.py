@@ -83,11 +83,11 @@ def test_a_filled_form_makes_the_job_it_describes(person: Client, member: User):
         ("one_device", (1, 0, 1)),
         ("mirrored", (1, 0, 2)),
         ("multi_worker_mirrored", (2, 0, 1)),
-        ("parameter_server", (2, 1, 1)),
+        ("parameter_server", (2, 1, 2)),
     ],
 )
 def test_sizes_that_a_strategy_does_not_use_are_ignored(person: Client, strategy: str, sizes: tuple[int, int, int]):
-    devices = "1" if strategy in ("multi_worker_mirrored", "parameter_server") else "2"
+    devices = "1" if strategy == "multi_worker_mirrored" else "2"
     person.post(URL, filled(strategy=strategy, workers="2", ps="1", devices_per_worker=devices))
     spec = Job.objects.get().typed_spec
     assert (spec.workers, spec.ps, spec.devices_per_worker) == sizes
