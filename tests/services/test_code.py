@@ -5,6 +5,7 @@ import io
 import stat
 import zipfile
 
+import msgspec
 import pytest
 
 from orchestrator.models import Code
@@ -12,7 +13,7 @@ from orchestrator.queries.errors import NotFound
 from orchestrator.services import code
 from orchestrator.services.code import Program, Rejected
 from tests.factories import RECIPE, make_job, make_node, make_replica
-from worker_agent.protocol.states import ReplicaStatus
+from worker_agent.protocol.states import Keras, ReplicaStatus, Strategy
 
 
 def zip_of(*members, compression=zipfile.ZIP_DEFLATED):
@@ -167,3 +168,33 @@ def test_a_node_gets_the_programs_of_its_replicas_only():
     ended = make_replica(status=ReplicaStatus.EXITED)
     with pytest.raises(NotFound):
         code.content_for(ended.node, ended.job.code_id)
+
+
+def test_a_script_needs_no_functions_of_given_names(member):
+    text = "import tensorflow as tf\ns = tf.distribute.experimental.ParameterServerStrategy(None)\n"
+    program = code.resolve({"kind": "script", "code": {"filename": "go.py", "text": text}}, by=member)
+    assert isinstance(program, Program)
+    assert (program.ref.entry, program.ref.archive, program.info.problems) == ("go.py", False, ())
+    assert program.script.proposed_strategy is Strategy.PARAMETER_SERVER
+    assert program.script.proposed_keras(Strategy.PARAMETER_SERVER) is Keras.TF_KERAS
+    assert not program.script.serves
+    broken = code.resolve({"kind": "script", "code": {"filename": "go.py", "text": "def f(:\n"}}, by=member)
+    assert "go.py, line 1: syntax error" in broken.errors[0].message
+
+
+def test_a_script_of_an_archive_is_named_by_its_entry(member):
+    content = zip_of(("src/job.py", b"import helper"), ("src/helper.py", b"tf.distribute.Server()"), ("data.csv", b"1"))
+    program = code.resolve({"kind": "script", "code": {**upload(content)["code"], "entry": "src/job.py"}}, by=member)
+    assert program.ref.entry == "src/job.py"
+    assert program.script.serves
+    row = code.save(program)
+    job = make_job(owner=member)
+    job.spec["code"] = msgspec.to_builtins(program.ref)
+    job.code = row
+    job.save()
+    again = code.resolve({"kind": "script", "code": {"sha256": program.ref.sha256}}, by=member)
+    assert again.ref == program.ref
+    for entry, words in (("", "name the file to run as entry"), ("no.py", "has no file 'no.py'")):
+        given = {**upload(content)["code"], "entry": entry}
+        outcome = code.resolve({"kind": "script", "code": given}, by=member)
+        assert words in outcome.errors[0].message

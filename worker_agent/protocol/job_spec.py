@@ -8,11 +8,13 @@ ParamValue = bool | int | float | str
 
 
 class GitRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where code of a git address came from: the address, the branch or tag asked for, and the commit it meant then."""
+    """Where code of a git address came from: the address, the branch or tag asked for, the commit it meant then, and
+    the folder of it that was taken ("": all)."""
 
     url: str
     ref: str
     commit: str
+    path: str = ""
 
 
 class CodeRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
