@@ -46,6 +46,8 @@ def test_they_are_complete_and_of_the_chief_alone(whole: tuple[Gang, Path]) -> N
     assert "val_loss" not in told[0].metrics
     assert trained["worker:1"].of(Checkpointed) == []
     assert list(Path(trained["worker:1"].plan.scratch).iterdir()) == []
+    left = sorted(path.name for path in Path(trained["worker:0"].plan.artifacts).iterdir())
+    assert left == ["metrics.json", "model.keras", "saved_model.zip"]
 
 
 @pytest.mark.parametrize(

@@ -1,26 +1,39 @@
-"""What a finished training leaves for its owner: `model.keras` and `metrics.json`. Written by the leading process."""
+"""What a finished training leaves for its owner: `model.keras`, `saved_model.zip` and `metrics.json`. Written by the
+leading process."""
 
+import contextlib
+import io
 import json
 import math
+import shutil
+import tempfile
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from worker_agent.trainer.emit import say
 from worker_agent.trainer.program import Program
 from worker_agent.trainer.run import Run
 
 MODEL_NAME = "model.keras"
+SAVED_MODEL_NAME = "saved_model.zip"
 METRICS_NAME = "metrics.json"
 
 
 def write(run: Run, program: Program, model: Any, *, metrics: Mapping[str, float], steps: int) -> None:
-    """Both files into `run.artifacts`, each whole or not at all."""
+    """All files into `run.artifacts`, each whole or not at all. A model that cannot be a SavedModel is told of."""
     if run.artifacts is None:
         return
     run.artifacts.mkdir(parents=True, exist_ok=True)
     partial = run.artifacts.with_name(f"{run.artifacts.name}.partial-{MODEL_NAME}")
     model.save(str(partial))
     partial.replace(run.artifacts / MODEL_NAME)
+    try:
+        _write_saved_model(model, run.artifacts)
+    except Exception as error:  # whatever a user's layers cannot do: the model itself is safe
+        first = (str(error).strip().splitlines() or [""])[0]
+        say(f"No {SAVED_MODEL_NAME}: this model cannot be exported as a SavedModel: {type(error).__name__}: {first}")
     described = {
         "keras": type(model).__module__.partition(".")[0],
         "strategy": run.spec.strategy,
@@ -34,6 +47,22 @@ def write(run: Run, program: Program, model: Any, *, metrics: Mapping[str, float
         "metrics": {name: _json_number(value) for name, value in metrics.items()},
     }
     _write_whole(run.artifacts / METRICS_NAME, json.dumps(described, indent=2, allow_nan=False) + "\n")
+
+
+def _write_saved_model(model: Any, artifacts: Path) -> None:
+    """The serving signature alone, as a zip of the folder `saved_model`."""
+    folder = Path(tempfile.mkdtemp(prefix="export-"))
+    partial = artifacts.with_name(f"{artifacts.name}.partial-{SAVED_MODEL_NAME}")
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # Keras tells every input and output, at length
+            model.export(str(folder / "saved_model"))
+        with zipfile.ZipFile(partial, "w") as content:  # weights do not shrink
+            for path in sorted(folder.rglob("*")):
+                content.write(path, path.relative_to(folder))
+        partial.replace(artifacts / SAVED_MODEL_NAME)
+    finally:
+        partial.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _json_number(value: float) -> float | str:
