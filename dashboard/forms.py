@@ -29,6 +29,7 @@ DEFAULTS = {
     "text": "",
     "git_url": "",
     "git_ref": "",
+    "git_path": "",
     "entry": "",
     "arguments": "",
     "working_dir": "",
@@ -136,8 +137,6 @@ class JobForm:
     def _place(self, name: str) -> str:
         if name.startswith("params."):
             return PARAM + name.removeprefix("params.")
-        if name in ("code.entry", "code.git.ref"):
-            return {"code.entry": "entry", "code.git.ref": "git_ref"}[name]
         if name == "recipe" or name.split(".")[0] == "code":
             return "git_url" if self.source == "git" else self.source
         if name == "time_limit_s":
@@ -210,9 +209,6 @@ def _particular(values: Mapping[str, str]) -> list[str]:
 def _source_of(code: Mapping[str, object]) -> dict[str, str]:
     """The values that bring a request's code back; {} for a recipe of the catalogue."""
     entry = {"entry": str(code["entry"])} if code.get("entry") else {}
-    git = _mapping(code.get("git"))
-    if git:
-        return {"source": "git", "git_url": str(git["url"]), "git_ref": str(git.get("ref") or ""), **entry}
     if "text" in code:
         return {"source": "text", "text": str(code["text"]), "filename": str(code["filename"])}
     if code:

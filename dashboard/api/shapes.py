@@ -20,6 +20,7 @@ class GitSource(Schema):
 
     url: str = Field(description="https://…, without a password in it.")
     ref: str = Field(default="", description="Branch, tag or commit; empty: the default branch.")
+    path: str = Field(default="", description="Folder to take; empty: the whole repository.")
 
 
 class Code(Schema):

@@ -173,7 +173,7 @@ def _code_of(form: JobForm, upload: Mapping[str, object] | None) -> dict[str, ob
     if form.source == "text":
         return {"filename": form.values["filename"], "text": form.values["text"]}
     if form.source == "git" and form.values["git_url"].strip():
-        return {"git": {"url": form.values["git_url"].strip(), "ref": form.values["git_ref"].strip()}, **entry}
+        return {"git": {name: form.values[f"git_{name}"].strip() for name in ("url", "ref", "path")}, **entry}
     if form.source == "upload" and upload is not None:
         return {**upload, **entry}
     if form.source == "upload" and form.values["kept"]:

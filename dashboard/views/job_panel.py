@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 
 from dashboard.forms import JobForm
 from dashboard.templatetags.trainyard import group
+from dashboard.views.job_choices import OPTIONS
 from orchestrator.domain.batching import BatchPlan
 from orchestrator.domain.findings import Finding
 from orchestrator.domain.planning import NodeView, PlannedReplica
 from orchestrator.services.submission import Preview
-from worker_agent.protocol.states import NodeState, Strategy
+from worker_agent.protocol.job_spec import keras_of
+from worker_agent.protocol.scripts import runs_script
+from worker_agent.protocol.states import NodeState, Role, Strategy
 
 NODES_SHOWN = 24
 CONFIGS_SHOWN = 32
@@ -78,7 +81,7 @@ def panel(found: Preview, form: JobForm) -> Panel:
     return Panel(
         batch=found.batch,
         product=_product(found.batch, form.values["strategy"]) if found.batch else [],
-        rows=_rows(found.batch, form.values) if found.batch else [],
+        rows=_rows(found.batch, form.values) if found.batch else _script_rows(found, form),
         script=form.script,
         findings=found.findings,
         indivisible="" if found.batch else form.errors.get("global_batch_size", ""),
@@ -135,6 +138,18 @@ def _rows(batch: BatchPlan, values: Mapping[str, str]) -> list[tuple[str, str]]:
         rows.append(("Learning rate", f"{base:g} × {factor} = {rate:g}"))
     if batch.warmup_epochs:
         rows.append(("Reached over", f"the first {batch.warmup_epochs:g} {_word(batch.warmup_epochs, 'epoch')}"))
+    return rows
+
+
+def _script_rows(found: Preview, form: JobForm) -> list[tuple[str, str]]:
+    """Which Keras a script gets, and which of its processes run it."""
+    if found.script is None or found.spec is None:
+        return []
+    keras = dict(OPTIONS["keras"])[keras_of(found.spec).value]
+    rows = [("Keras", keras if form.values["keras"] else f"{keras}, proposed")]
+    if found.spec.strategy is Strategy.PARAMETER_SERVER:
+        own = runs_script(Role.PS, found.spec.strategy, found.script)
+        rows.append(("Runs it", "every process" if own else "the chief; the others are its servers"))
     return rows
 
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from orchestrator.domain import batching, combinations, planning, tf_config_lint, validation
+from orchestrator.domain import batching, combinations, planning, script_findings, tf_config_lint, validation
 from orchestrator.domain.batching import BatchPlan, Indivisible
 from orchestrator.domain.findings import Finding
 from orchestrator.domain.planning import ClusterView, Never, NodeView, NotNow, PlannedReplica
@@ -21,7 +21,8 @@ from orchestrator.services.code import Program
 from orchestrator.services.errors import FieldError
 from orchestrator.services.snapshot import cluster_view
 from worker_agent.protocol.job_spec import CodeRef, JobSpec
-from worker_agent.protocol.states import Kind
+from worker_agent.protocol.scripts import ScriptInfo
+from worker_agent.protocol.states import Kind, Strategy
 
 PLACEHOLDER_CODE = CodeRef(sha256="", entry="")
 # Without these the gang has no shape, and nothing can be said of its batch or its place.
@@ -46,7 +47,7 @@ class Preview:
 
     `waiting_for` "" with a placement means it would start at once. `tf_configs` is keyed `worker:0`. `nearest` are the
     global batch sizes around the given one that divide, when it does not. `findings` are what was found beyond errors
-    at fields: all of a hand-written TF_CONFIG's, warnings among them.
+    at fields: all of a hand-written TF_CONFIG's, and warnings about a script, whose text is `script`.
     """
 
     errors: list[FieldError]
@@ -57,6 +58,8 @@ class Preview:
     nodes: tuple[NodeView, ...] = ()
     nearest: tuple[int, ...] = ()
     findings: tuple[Finding, ...] = ()
+    spec: JobSpec | None = None
+    script: ScriptInfo | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,16 @@ def preview(request: object, *, by: User) -> Preview:
     """Batch arithmetic, placement and TF_CONFIG of a request as far as it goes, also while it is incomplete."""
     read = _read(request, by=by)
     nodes = read.view.nodes if read.view else ()
-    known = partial(Preview, batch=read.batch, nodes=nodes, nearest=read.nearest, findings=read.findings)
+    script = read.program.script if read.program else None
+    known = partial(
+        Preview,
+        batch=read.batch,
+        nodes=nodes,
+        nearest=read.nearest,
+        findings=read.findings,
+        spec=read.spec,
+        script=script,
+    )
     if read.spec is None or read.view is None:
         return known(read.errors)
     outcome = planning.place(read.spec, read.view)
@@ -120,7 +132,7 @@ def _read(request: object, *, by: User) -> _Read:
         return _Read(errors, cluster=cluster, view=view, program=program, info=resolved.info)
     refused = combinations.refusals(asked) or (combinations.refusals_in(asked, view) if view else [])
     refused += _resumption(asked, by=by)
-    findings = tuple(tf_config_lint.lint(asked.tf_config, asked, view)) if asked.tf_config else ()
+    findings = tuple(_findings(asked, view, program))
     refused += [("tf_config", finding.sentence) for finding in findings if finding.blocks]
     errors += [FieldError(name, message) for name, message in refused if name not in broken]
     broken |= {name for name, _message in refused}
@@ -149,12 +161,23 @@ def _resumption(asked: JobSpec, *, by: User) -> list[tuple[str, str]]:
 
 
 def _spec(values: Mapping[str, object], broken: set[str], *, cluster: str, program: Program | None) -> JobSpec | None:
-    """What was asked for; fields that are wrong have their default. None when the gang's shape is among them."""
+    """What was asked for; fields that are wrong have their default. None when the gang's shape is among them.
+
+    A script gets the Keras that its text calls for, unless one was chosen."""
     if broken & SHAPE_FIELDS:
         return None
     sound = {name: value for name, value in values.items() if name not in broken}
     reference = program.ref if program else PLACEHOLDER_CODE
+    script = program.script if program else None
+    if script and sound.get("keras") is None:
+        sound["keras"] = script.proposed_keras(Strategy(str(sound["strategy"])))
     return JobSpec(**{"name": "-"} | sound | {"cluster": cluster, "code": reference})  # type: ignore[arg-type]
+
+
+def _findings(asked: JobSpec, view: ClusterView | None, program: Program | None) -> list[Finding]:
+    linted = tf_config_lint.lint(asked.tf_config, asked, view) if asked.tf_config else []
+    script = program.script if program else None
+    return linted + (script_findings.findings_of(script, asked) if script else [])
 
 
 def _cluster(name: object) -> tuple[Cluster | None, list[FieldError]]:

@@ -72,11 +72,10 @@ def test_every_field_of_a_strategy_reaches_its_job_and_its_clone(person: Client)
 
 
 def test_a_script_is_sent_with_what_scripts_have_and_nothing_else(person: Client):
-    text = "from build_model import build_dataset\n\ndef build_model(params): ...\n"
     sent = filled(
         kind="script",
         source="text",
-        text=text,
+        text="import tensorflow as tf\n",
         filename="main.py",
         arguments="--name 'two words' -v",
         working_dir="src",
@@ -148,3 +147,11 @@ def test_the_panel_says_what_each_choice_makes(person: Client, changes: dict[str
     panel = unescape(person.post(PREVIEW, filled(**changes)).json()["panel"])
     for word in words:
         assert word in panel
+
+
+def test_the_panel_proposes_a_keras_and_says_who_runs_a_script(person: Client):
+    sent = filled(kind="script", source="text", text="import tensorflow as tf\n", filename="main.py")
+    panel = unescape(person.post(PREVIEW, sent | {"strategy": "parameter_server"}).json()["panel"])
+    assert "tf_keras (Keras 2), proposed" in panel
+    assert "the chief; the others are its servers" in panel
+    assert "The program names no strategy." in panel

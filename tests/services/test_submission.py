@@ -142,7 +142,11 @@ def test_the_preview_of_a_gang_with_chief_evaluator_and_accumulation(member):
 def test_a_hand_written_tf_config_is_linted_with_the_nodes_at_hand(member):
     lab = make_lab()
     hosts = [node.address for node in lab.nodes.order_by("name")]
-    script = {"recipe": None, "code": {"filename": "main.py", "text": "print(1)"}, "kind": "script"}
+    script = {
+        "recipe": None,
+        "code": {"filename": "main.py", "text": "tf.distribute.MultiWorkerMirroredStrategy()"},
+        "kind": "script",
+    }
 
     def asked(*addresses, **more):
         return request_for(lab, **script, tf_config={"cluster": {"worker": list(addresses), **more}})
@@ -158,3 +162,26 @@ def test_a_hand_written_tf_config_is_linted_with_the_nodes_at_hand(member):
     assert "the evaluator stands in the cluster" in told[0]
     assert "1 worker addresses for 2 workers" in told[1]
     assert wrong.placement
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "chosen", "keras"),
+    [
+        ("print(1)", "one_device", None, "keras3"),
+        ("import tf_keras", "one_device", None, "tf_keras"),
+        ("import tf_keras", "one_device", "keras3", "keras3"),
+        ("print(1)", "parameter_server", None, "tf_keras"),
+    ],
+)
+def test_a_script_gets_the_keras_that_its_text_calls_for(member, text, strategy, chosen, keras):
+    asked = request_for(make_lab(), recipe=None, code={"filename": "main.py", "text": text}, kind="script")
+    checked = submission.check(asked | {"strategy": strategy, "keras": chosen}, by=member)
+    assert checked.errors == []
+    assert checked.spec.keras == keras
+
+
+def test_a_script_that_builds_another_strategy_is_a_warning(member):
+    code = {"filename": "main.py", "text": "s = tf.distribute.MirroredStrategy()"}
+    preview = submission.preview(request_for(make_lab(), recipe=None, code=code, kind="script"), by=member)
+    assert preview.errors == []
+    assert [(finding.what, finding.blocks) for finding in preview.findings] == [("the program builds Mirrored", False)]

@@ -77,7 +77,7 @@ function leaveCatalogue() {
 }
 
 form.addEventListener("input", (e) => {
-  if (["upload", "git_url", "git_ref"].includes(e.target.name)) return; // asked for when they are complete
+  if (["upload", "git_url", "git_ref", "git_path"].includes(e.target.name)) return; // asked for when they are complete
   later(e.target.name === "text" ? LONG_TEXT_WAIT_MS : WAIT_MS);
 });
 form.addEventListener("change", (e) => {

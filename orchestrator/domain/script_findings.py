@@ -1,0 +1,68 @@
+"""What a script's text lets one expect under the strategy chosen for it: warnings for the form, REST and the record.
+
+Nothing here blocks: a text names what it may never use, and a program may know better.
+"""
+
+from collections.abc import Iterator
+
+from orchestrator.domain.findings import Finding
+from orchestrator.domain.strategies import GANGS, WORDS
+from worker_agent.protocol.job_spec import JobSpec, keras_of
+from worker_agent.protocol.scripts import ScriptInfo
+from worker_agent.protocol.states import Keras, Strategy
+
+
+def findings_of(script: ScriptInfo, spec: JobSpec) -> list[Finding]:
+    """Warnings, the weightiest first."""
+    return [*_strategy(script, spec), *_keras(script, spec)]
+
+
+def _strategy(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
+    if script.dtensor or spec.strategy in script.strategies:
+        return
+    labels = " and ".join(WORDS[strategy].label for strategy in script.strategies)
+    processes = spec.workers + spec.ps
+    alone = not any(strategy in GANGS for strategy in script.strategies)
+    if spec.strategy in GANGS and alone and processes > 1:
+        what = f"the program builds {labels}" if script.strategies else "the program names no strategy"
+        remedy = script.strategies[0].value if script.strategies else Strategy.ONE_DEVICE.value
+        yield Finding(
+            what,
+            f"each of the {processes} processes would train a model of its own, and none would know of the others",
+            f"Choose {remedy}, or use {WORDS[spec.strategy].label} in the program",
+            blocks=False,
+        )
+    elif spec.strategy not in GANGS and script.strategies and not alone:
+        wanted = next(strategy for strategy in script.strategies if strategy in GANGS)
+        yield Finding(
+            f"the program builds {labels}",
+            f"under {spec.strategy.value} it is one process without TF_CONFIG, a gang of one at best",
+            f"Choose {wanted.value}",
+            blocks=False,
+        )
+    elif script.strategies:
+        yield Finding(
+            f"the program builds {labels}",
+            f"it is given the processes of {spec.strategy.value}",
+            f"Choose {script.strategies[0].value}, or look whether that is meant",
+            blocks=False,
+        )
+
+
+def _keras(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
+    if keras_of(spec) is not Keras.KERAS3:
+        return
+    if spec.strategy is Strategy.PARAMETER_SERVER:
+        yield Finding(
+            "Keras 3 under ParameterServer",
+            "its fit fails there, and in a loop of one's own updates get lost",
+            "Choose tf_keras",
+            blocks=False,
+        )
+    elif script.old_keras:
+        yield Finding(
+            "the program uses what Keras 3 no longer has",
+            "it was written for Keras 2 and would stop at the first such name",
+            "Choose tf_keras",
+            blocks=False,
+        )

@@ -1,0 +1,50 @@
+"""What a script's text lets one expect under a strategy."""
+
+import pytest
+
+from orchestrator.domain.script_findings import findings_of
+from tests.domain.gangs import spec
+from worker_agent.protocol.scripts import inspect_script
+from worker_agent.protocol.states import Keras, Kind, Strategy
+
+MIRRORED = "s = tf.distribute.MirroredStrategy()\n"
+GANG = "s = tf.distribute.MultiWorkerMirroredStrategy()\n"
+SERVED = "s = tf.distribute.ParameterServerStrategy(r)\n"
+DTENSOR = "from tensorflow.experimental import dtensor\n"
+
+
+def found(text, strategy, **fields):
+    asked = spec(Strategy(strategy), kind=Kind.SCRIPT, **fields)
+    return [finding.sentence for finding in findings_of(inspect_script([("main.py", text)]), asked)]
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "fields"),
+    [
+        (MIRRORED, "mirrored", {}),
+        (GANG, "multi_worker_mirrored", {"workers": 2}),
+        (SERVED, "parameter_server", {"workers": 2, "ps": 1}),
+        (DTENSOR, "tensor_parallel", {"workers": 2}),
+        (MIRRORED + GANG, "multi_worker_mirrored", {"workers": 2}),
+        ("print(1)\n", "one_device", {}),
+        ("print(1)\n", "multi_worker_mirrored", {"workers": 1}),
+    ],
+)
+def test_what_fits_is_passed_over(text, strategy, fields):
+    assert found(text, strategy, **fields) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "fields", "words"),
+    [
+        (MIRRORED, "multi_worker_mirrored", {"workers": 2}, "each of the 2 processes would train a model of its own"),
+        ("print(1)\n", "multi_worker_mirrored", {"workers": 2}, "the program names no strategy"),
+        (GANG, "mirrored", {}, "one process without TF_CONFIG, a gang of one at best. Choose multi_worker_mirrored"),
+        (GANG, "parameter_server", {"workers": 2, "ps": 1}, "it is given the processes of parameter_server"),
+        (SERVED, "parameter_server", {"ps": 1, "keras": Keras.KERAS3}, "Keras 3 under ParameterServer"),
+        ("m.reset_states()\n", "one_device", {"keras": Keras.KERAS3}, "what Keras 3 no longer has"),
+    ],
+)
+def test_what_does_not_fit_is_a_warning(text, strategy, fields, words):
+    (sentence,) = found(text, strategy, **fields)
+    assert words in sentence
