@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.plans import make_spec
 from tests.trainer.gang import RECIPES, gang
 from worker_agent.protocol.states import DeviceKind, Role, Strategy
 from worker_agent.trainer import __main__ as trainer
 from worker_agent.trainer.loop.pace import GROWTH, STEPS_MAX, TARGET_S, Pace
 from worker_agent.trainer.outcome import ExitCode, TrainingFailed
-from worker_agent.trainer.run import from_plan, members, task_of, threads_for
+from worker_agent.trainer.run import Run, from_plan, members, task_of, threads_for
 from worker_agent.trainer.size import size_of
 
 CLUSTER = {"cluster": {"chief": ["a:1"], "worker": ["a:2", "b:2"], "ps": ["[::1]:3"]}}
@@ -49,11 +50,23 @@ def test_members_of_a_tf_config() -> None:
 
 
 def test_workers_on_one_machine_share_its_cores() -> None:
+    mirrored = Strategy.MULTI_WORKER_MIRRORED
     both = members({"cluster": {"worker": ["a:1", "a:2"]}})
-    assert threads_for(both, host="a", cores=8) == 4
-    assert threads_for(both, host="a", cores=1) == 1
-    assert threads_for(members(CLUSTER), host="b", cores=8) == 8
-    assert threads_for((), host="a", cores=8) == 8
+    assert threads_for(both, mirrored, host="a", cores=8) == 4
+    assert threads_for(both, mirrored, host="a", cores=1) == 1
+    assert threads_for(members(CLUSTER), Strategy.PARAMETER_SERVER, host="b", cores=8) == 8
+    assert threads_for((), Strategy.ONE_DEVICE, host="a", cores=8) == 8
+
+
+def test_a_chief_computes_where_no_coordinator_is_needed() -> None:
+    gang = members({"cluster": {"chief": ["a:1"], "worker": ["a:2", "b:3"]}})
+    assert threads_for(gang, Strategy.MULTI_WORKER_MIRRORED, host="a", cores=8) == 4
+    assert threads_for(gang, Strategy.PARAMETER_SERVER, host="a", cores=8) == 8
+    spec = make_spec(strategy=Strategy.MULTI_WORKER_MIRRORED)
+    run = Run(entry=Path(), code=Path(), spec=spec, role=Role.WORKER, index=1, gang=gang)
+    assert (run.chief, run.workers, run.place, run.lead.name) == (False, 3, 2, "chief:0")
+    chief = Run(entry=Path(), code=Path(), spec=spec, role=Role.CHIEF, gang=gang)
+    assert (chief.chief, chief.place) == (True, 0)
 
 
 def test_sizes() -> None:

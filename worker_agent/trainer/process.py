@@ -7,7 +7,7 @@ from time import time
 
 from worker_agent.protocol.job_spec import keras_of
 from worker_agent.protocol.records import Failure
-from worker_agent.protocol.states import Cause, Keras, Kind, Strategy
+from worker_agent.protocol.states import Cause, Keras, Kind, Role, Strategy
 from worker_agent.trainer import keras_alias, program, rendezvous, requirements
 from worker_agent.trainer.emit import Emitter, Sink, install
 from worker_agent.trainer.failure import failure_of
@@ -16,6 +16,9 @@ from worker_agent.trainer.run import Run
 from worker_agent.trainer.script import launcher
 from worker_agent.trainer.stopping import StopSignal, take_sigterm
 from worker_agent.trainer.strategies.interface import Task, room_of
+
+# Whose processes meet at the chief's door before TensorFlow makes one of them.
+_MEET_IN_PYTHON = frozenset({Strategy.MULTI_WORKER_MIRRORED, Strategy.TENSOR_PARALLEL})
 
 
 def conduct(run: Run, sink: Sink) -> int:
@@ -53,9 +56,9 @@ def _train(run: Run, emitter: Emitter, stop: StopSignal) -> None:
     requirements.provide(run, emitter)
     program.check(run.entry)
     meeting = None
-    if run.spec.strategy is Strategy.MULTI_WORKER_MIRRORED and run.chief:
+    if run.spec.strategy in _MEET_IN_PYTHON and run.chief and run.gang:
         meeting = rendezvous.Meeting(run)
-    elif run.gang:
+    elif run.gang and run.role is not Role.EVALUATOR:  # that one stands outside and serves nobody
         rendezvous.check_port(run.me)
     emitter.phase("importing")
     if keras_of(run.spec) is Keras.TF_KERAS:
@@ -63,7 +66,7 @@ def _train(run: Run, emitter: Emitter, stop: StopSignal) -> None:
     from worker_agent.trainer import runtime
 
     devices = runtime.configure(run)
-    room_of(run.spec.strategy)(Task(run=run, devices=devices, emitter=emitter, stop=stop, meeting=meeting))
+    room_of(run)(Task(run=run, devices=devices, emitter=emitter, stop=stop, meeting=meeting))
 
 
 def _left(wish: SystemExit, emitter: Emitter) -> int:

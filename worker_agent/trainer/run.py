@@ -7,7 +7,10 @@ from pathlib import Path
 
 from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.plan import Plan
-from worker_agent.protocol.states import DeviceKind, Role
+from worker_agent.protocol.states import DeviceKind, Role, Strategy
+
+# Elsewhere a chief leads and leaves the computing to the workers.
+CHIEF_COMPUTES = frozenset({Strategy.MULTI_WORKER_MIRRORED})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +68,7 @@ class Run:
 
     @property
     def has_chief(self) -> bool:
-        """True where a process of its own leads (parameter servers)."""
+        """True where the gang has a process of that role: the coordinator of parameter servers, or a first worker."""
         return any(member.role == Role.CHIEF for member in self.gang)
 
     @property
@@ -79,9 +82,20 @@ class Run:
         return [m for m in self.gang if (m.role, m.index) != (self.role, self.index)]
 
     @property
+    def lead(self) -> Member:
+        """The process that the others of a synchronous gang meet at."""
+        return next(m for m in self.gang if m.index == 0 and (m.role == Role.CHIEF or not self.has_chief))
+
+    @property
     def workers(self) -> int:
         """How many processes compute gradients."""
-        return max(1, sum(m.role == Role.WORKER for m in self.gang))
+        return max(1, sum(m.role in computing_roles(self.spec.strategy) for m in self.gang))
+
+    @property
+    def place(self) -> int:
+        """This process's number among those that compute: a chief that computes comes first."""
+        after_chief = self.role is Role.WORKER and self.has_chief and self.spec.strategy in CHIEF_COMPUTES
+        return self.index + after_chief
 
 
 def from_plan(plan: Plan, *, cores: int) -> Run:
@@ -100,7 +114,7 @@ def from_plan(plan: Plan, *, cores: int) -> Run:
         scaled_rate=launch.learning_rate,
         devices=len(launch.devices) or 1,
         device_kind=launch.device_kind if launch.devices else DeviceKind.CPU,
-        threads=threads_for(gang, host=launch.host, cores=cores),
+        threads=threads_for(gang, spec.strategy, host=launch.host, cores=cores),
         artifacts=Path(plan.artifacts),
         rendezvous_timeout_s=launch.rendezvous_timeout_s,
         rendezvous_key=f"{launch.job_id}/{launch.attempt}",
@@ -133,7 +147,12 @@ def task_of(tf_config_json: str) -> tuple[dict[str, object], Role, int]:
     return tf_config, Role(task.get("type", "worker")), int(task.get("index", 0))
 
 
-def threads_for(gang: tuple[Member, ...], *, host: str, cores: int) -> int:
+def computing_roles(strategy: Strategy) -> tuple[Role, ...]:
+    """The roles of the processes that compute gradients."""
+    return (Role.CHIEF, Role.WORKER) if strategy in CHIEF_COMPUTES else (Role.WORKER,)
+
+
+def threads_for(gang: tuple[Member, ...], strategy: Strategy, *, host: str, cores: int) -> int:
     """A fair share of the cores: computing processes of one gang on one machine shall not fight each other."""
-    here = sum(member.host == host and member.role == Role.WORKER for member in gang)
+    here = sum(member.host == host and member.role in computing_roles(strategy) for member in gang)
     return max(1, cores // max(1, here))

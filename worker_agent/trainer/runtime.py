@@ -30,6 +30,11 @@ def seed_everything(seed: int) -> None:
     tf.keras.utils.set_random_seed(seed % np.iinfo(np.uint32).max)
 
 
+def set_precision(policy: str) -> None:
+    """Keras' policy for all layers made from now on. With "mixed_float16", `compile` adds the loss scaling itself."""
+    tf.keras.mixed_precision.set_global_policy(policy)
+
+
 def keras_in_words() -> str:
     """The Keras that this process speaks: "keras 3.15.1", "tf_keras 2.21.0"."""
     name = tf.keras.Model.__module__.partition(".")[0]
@@ -40,6 +45,7 @@ def _gpus(count: int) -> list[str]:
     found = tf.config.list_physical_devices("GPU")
     if len(found) < count:
         raise TrainingFailed(f"TensorFlow sees {len(found)} of the {count} GPUs this replica was given.")
-    for gpu in found:
+    tf.config.set_visible_devices(found[:count], "GPU")
+    for gpu in found[:count]:
         tf.config.experimental.set_memory_growth(gpu, enable=True)
     return [f"GPU:{index}" for index in range(count)]

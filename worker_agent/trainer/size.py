@@ -1,6 +1,6 @@
 """The arithmetic of one run: rows, batches, steps. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from worker_agent.trainer.outcome import TrainingFailed
 
@@ -19,11 +19,19 @@ class Size:
         """Optimizer steps of the whole run."""
         return self.steps_per_epoch * self.epochs
 
+    def in_parts(self, parts: int) -> "Size":
+        """The same rows in the same order, read in `parts` equal parts of each step's batch."""
+        return replace(self, batch=self.batch // parts, steps_per_epoch=self.steps_per_epoch * parts)
 
-def size_of(*, rows: int, global_batch: int, replicas: int, epochs: int) -> Size:
+
+def size_of(*, rows: int, global_batch: int, replicas: int, epochs: int, parts: int = 1) -> Size:
     """Steps of an epoch; raises `TrainingFailed` when a step cannot be filled or divided."""
     if global_batch % replicas:
         raise TrainingFailed(f"The global batch of {global_batch} does not divide by the {replicas} replicas.")
+    if global_batch % (replicas * parts):
+        raise TrainingFailed(
+            f"The global batch of {global_batch} does not divide by {replicas} replicas × {parts} accumulated parts."
+        )
     if rows < global_batch:
         raise TrainingFailed(f"The training set has {rows} rows, fewer than the global batch of {global_batch}.")
     return Size(rows=rows, batch=global_batch, steps_per_epoch=rows // global_batch, epochs=epochs)

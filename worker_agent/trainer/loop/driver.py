@@ -5,18 +5,21 @@ execution) is global, so all processes decide the same.
 """
 
 from collections.abc import Callable
-from time import perf_counter
+from time import perf_counter, time
 from typing import Any
 
 import keras
 
+from worker_agent.protocol.records import Facts
 from worker_agent.trainer.checkpoints import Checkpoints
 from worker_agent.trainer.emit import Emitter
-from worker_agent.trainer.loop.evaluate import Evaluation, metrics_now
+from worker_agent.trainer.loop.evaluate import Evaluation
+from worker_agent.trainer.loop.learner import Learner
 from worker_agent.trainer.loop.pace import Pace
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.loop.step import Steps
 from worker_agent.trainer.loop.voice import Voice
+from worker_agent.trainer.memory import peak_bytes
 from worker_agent.trainer.size import Size
 from worker_agent.trainer.stopping import StopSignal
 
@@ -27,7 +30,7 @@ class Driver:
     def __init__(
         self,
         *,
-        model: Any,
+        learner: Learner,
         steps: Steps,
         rate: Rate,
         size: Size,
@@ -38,8 +41,10 @@ class Driver:
         voice: Voice,
         stop: StopSignal,
         checkpoints: Checkpoints,
+        steps_per_execution: int = 0,
     ) -> None:
-        self._model = model
+        self._learner = learner
+        self._model = learner.model
         self._steps = steps
         self._rate = rate
         self._size = size
@@ -49,12 +54,12 @@ class Driver:
         self._voice = voice
         self._stop = stop
         self._checkpoints = checkpoints
-        self._pace = Pace()
+        self._pace = Pace(fixed=steps_per_execution)
         self._is_traced = False
         self._done = checkpoints.start.step
         self._per_step = bool(callbacks)
         self._callbacks = keras.callbacks.CallbackList(
-            callbacks, add_history=True, model=model, epochs=size.epochs, steps=size.steps_per_epoch, verbose=0
+            callbacks, add_history=True, model=learner.model, epochs=size.epochs, steps=size.steps_per_epoch, verbose=0
         )
 
     def train(self) -> int:
@@ -65,6 +70,7 @@ class Driver:
             self._epoch(epoch)
             if self._model.stop_training:
                 break
+        self._learner.finish()
         self._callbacks.on_train_end()
         return self._done
 
@@ -79,13 +85,14 @@ class Driver:
             self._execution(self._checkpoints.steps_left(self._done, min(self._pace.steps, end - self._done)), epoch)
             if self._done < end and self._checkpoints.is_due(self._done, epoch_over=False):
                 self._average_state()
-                self._save(metrics_now(self._model))
-        logs = metrics_now(self._model)
+                self._save(self._learner.metrics_now())
+        logs = self._learner.metrics_now()
         self._average_state()
         if self._validation is not None:
             logs |= {f"val_{name}": value for name, value in self._validation.run().items()}
         seconds = perf_counter() - began
         self._voice.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._rate.now, seconds=seconds)
+        self._emitter.record(Facts(at=time(), facts={"memory_bytes": peak_bytes()}))
         self._callbacks.on_epoch_end(epoch, logs)
         last = self._model.stop_training or epoch + 1 == self._size.epochs
         if self._checkpoints.is_due(self._done, epoch_over=True, last=last):

@@ -7,14 +7,20 @@ STEPS_MAX = 1000
 
 
 class Pace:
-    """Each worker wishes from its own clock; the gang takes the mean of the wishes, so all take the same."""
+    """Each worker wishes from its own clock; the gang takes the mean of the wishes, so all take the same.
 
-    def __init__(self) -> None:
-        self.steps = 1
+    `fixed` is a number of steps that somebody has chosen; 0 leaves it to the clock.
+    """
+
+    def __init__(self, *, fixed: int = 0) -> None:
+        self._fixed = fixed
+        self.steps = fixed or 1
         self._step_s: float | None = None
 
     def wish(self) -> int:
         """The steps this worker would like the execution after the next to take."""
+        if self._fixed:
+            return self._fixed
         if self._step_s is None:
             return 1
         return max(1, min(round(TARGET_S / max(self._step_s, 1e-6)), self.steps * GROWTH, STEPS_MAX))

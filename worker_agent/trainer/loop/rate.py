@@ -16,7 +16,7 @@ class Rate:
     """
 
     def __init__(
-        self, optimizer: Any, *, base: float | None, target: float | None, factor: int, warmup_steps: int
+        self, optimizer: Any, *, base: float | None, target: float | None, factor: float, warmup_steps: int
     ) -> None:
         self._optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         self._warmup_steps = warmup_steps

@@ -2,7 +2,7 @@
 
 What it guarantees, and Keras' own `fit` does not: the global batch is the unit of truth (unequal replica batches are
 weighted by rows), and gradient clipping, loss scaling and accumulation see the all-reduced gradient, so one, two or
-three workers take the same step.
+three workers take the same step. A loss that Keras normalises by masked positions is normalised in each replica.
 """
 
 from typing import Any
@@ -10,48 +10,48 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from worker_agent.trainer.loop.prepare import Taken
+from worker_agent.trainer.loop.learner import Learner
 from worker_agent.trainer.loop.rate import Rate
+from worker_agent.trainer.loop.reduce import added, all_reduce, divided
 from worker_agent.trainer.outcome import TrainingFailed
-
-_SUM = tf.distribute.ReduceOp.SUM
 
 
 class Steps:
-    """Runs executions of k steps. The model's variables exist already (`prepare.create_variables`).
+    """Runs executions of k steps. The learner's variables exist already.
 
-    With the optimizer's own accumulation, one step consumes `taken.accumulate` global batches.
+    One step sums the gradients of `parts` batches of `train_data`, which make the `global_batch` together. `jit` has
+    XLA compile forward and backward pass; it cannot compile what the replicas exchange.
     """
 
     def __init__(
         self,
         *,
-        strategy: tf.distribute.Strategy,
-        model: Any,
-        taken: Taken,
+        learner: Learner,
         rate: Rate,
         train_data: Any,
         global_batch: int,
+        parts: int = 1,
+        jit: bool = False,
     ) -> None:
-        self._strategy = strategy
-        self._model = model
-        self._taken = taken
+        self._strategy = learner.strategy
+        self._learner = learner
         self._rate = rate
-        self._replicas = strategy.num_replicas_in_sync
-        self._replica_rows = global_batch / self._replicas
+        self._parts = parts
+        self._replicas = learner.strategy.num_replicas_in_sync
+        self._part_rows = global_batch / self._replicas / parts
         self._iterator = iter(train_data)
-        with strategy.scope():
+        with self._strategy.scope():
             self.count = tf.Variable(
                 0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
             )
-        self._replica_step = self._stock_step
-        if type(model).train_step is not keras.Model.train_step:
-            if taken.accumulate > 1:
-                raise TrainingFailed("Gradient accumulation needs the stock train_step; this model brings its own.")
-            self._replica_step = self._own_step
-            apply = model.optimizer.apply
-            # A user's train_step calls apply or apply_gradients; both end here.
-            model.optimizer.apply = lambda grads, variables=None: apply(_all_reduce(grads), variables)
+        self._replica_step = self._own_step if learner.has_own_step else self._stock_step
+        if learner.has_own_step and (parts > 1 or jit):
+            what = "Gradient accumulation" if parts > 1 else "XLA"
+            raise TrainingFailed(f"{what} needs the stock train_step; this model brings its own: leave it off.")
+        self._part = self._gradients
+        if jit:
+            _check_jit(learner)
+            self._part = tf.function(self._gradients, jit_compile=True, reduce_retracing=True, autograph=False)
         self._execute = tf.function(self._execution, reduce_retracing=True, autograph=False)
 
     def run(self, steps: int, wish: int) -> tuple[Any, float]:
@@ -64,11 +64,11 @@ class Steps:
 
         def one_step(i: tf.Tensor, losses: Any, _: tf.Tensor) -> tuple[tf.Tensor, Any, tf.Tensor]:
             self._rate.before_step(self.count)
-            batches = tuple(next(iterator) for _ in range(self._taken.accumulate))
+            batches = tuple(next(iterator) for _ in range(self._parts))
             told = self._strategy.run(self._replica_step, args=(batches, wish))
             first = self._strategy.experimental_local_results(told)[0]  # global already, the same everywhere
             self.count.assign_add(1)
-            self._average_weights()
+            self._learner.average_weights()
             return i + 1, losses.write(i, first[0]), first[1]
 
         losses = tf.TensorArray(tf.float32, size=steps, element_shape=())
@@ -76,63 +76,60 @@ class Steps:
         _, losses, wishes = tf.while_loop(lambda i, *_: i < steps, one_step, start, parallel_iterations=1)
         return losses.stack(), wishes
 
-    def _average_weights(self) -> None:
-        """The optimizer's moving average over the weights, when it is due."""
-        if not self._taken.average_every:
-            return
-        optimizer = self._taken.optimizer
-        tf.cond(
-            tf.cast(optimizer.iterations, tf.int64) % self._taken.average_every == 0,
-            lambda: optimizer._overwrite_model_variables_with_average_value(self._model.trainable_variables),
-            lambda: None,
-        )
-
     def _stock_step(self, batches: tuple[Any, ...], wish: tf.Tensor) -> tf.Tensor:
-        total: list[Any] | None = None
+        """The loss is a sum over parts and replicas, each weighted by its share of the rows; so are the gradients."""
+        total: list[Any] = []
         for batch in batches:
-            gradients, loss, share = self._gradients(batch)
-            dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
-            total = [*dense, loss, share] if total is None else _added(total, [*dense, loss, share])
-        *gradients, loss, share, wishes = _all_reduce([*(total or []), wish])
-        gradients = [None if g is None else g / tf.cast(share, g.dtype) for g in gradients]
-        self._model.optimizer.apply(gradients, self._model.trainable_weights)
+            gradients, loss, share = self._part(batch)
+            part = [*gradients, loss, share]
+            total = [added(before, now) for before, now in zip(total, part, strict=True)] if total else part
+        *gradients, loss, share = total
+        *gradients, told = all_reduce([*gradients, _told(loss, share, wish)])
+        loss, share, wishes = tf.unstack(told)
+        self._learner.apply([divided(gradient, share) for gradient in gradients])
         return tf.stack([loss / share, wishes])
 
     def _own_step(self, batches: tuple[Any, ...], wish: tf.Tensor) -> tf.Tensor:
-        """A train_step of the user's: its loss is the running mean it reports, not the step's own."""
-        logs = self._model.train_step(batches[0])
-        loss, wishes = _all_reduce([tf.cast(logs["loss"], tf.float32) / self._replicas, wish])
-        return tf.stack([loss, wishes])
+        """A train_step of the recipe's own. Its loss is what it added to its loss metric, else what it returns."""
+        tracker = self._learner.own_loss()
+        before = [tf.identity(tracker.total), tf.identity(tracker.count)] if tracker else []
+        logs = self._learner.model.train_step(batches[0])
+        if tracker:
+            now = [tf.identity(tracker.total), tf.identity(tracker.count)]
+            mine = [tf.cast(b - a, tf.float32) for a, b in zip(before, now, strict=True)]
+        elif "loss" in logs:
+            mine = [tf.cast(logs["loss"], tf.float32), tf.constant(1.0)]
+        else:
+            raise TrainingFailed("train_step returns no value named loss, and the model has no metric of that name.")
+        total, count, wishes = tf.unstack(all_reduce([_told(*mine, wish)])[0])
+        return tf.stack([total / count, wishes])
 
     def _gradients(self, batch: Any) -> tuple[list[Any], tf.Tensor, tf.Tensor]:
         """This replica's part: loss weighted by its share of the rows, and the gradients of that."""
-        model = self._model
+        learner = self._learner
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        rows = tf.cast(tf.shape(tf.nest.flatten(x)[0])[0], tf.float32)
-        share = rows / self._replica_rows
+        rows = tf.shape(tf.nest.flatten(x)[0])[0]
+        share = tf.cast(rows, tf.float32) / self._part_rows
         with tf.GradientTape() as tape:
-            y_pred = forward(model, x, training=True)
-            loss = model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=True)
-            loss = loss * tf.cast(self._replicas, loss.dtype)  # undo Keras' division by the replicas
+            y_pred = learner.forward(x, training=True)
+            loss = learner.loss(x, y, y_pred, sample_weight, rows, training=True)
             weighted = loss * tf.cast(share, loss.dtype)
-            scaled = model.optimizer.scale_loss(weighted)
-        gradients = tape.gradient(scaled, model.trainable_weights)
-        model._loss_tracker.update_state(loss, sample_weight=rows)
-        model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+            scaled = learner.scaled(weighted)
+        gradients = tape.gradient(scaled, learner.trainable)
+        learner.note(x, y, y_pred, sample_weight)
         return gradients, tf.cast(weighted, tf.float32), share
 
 
-def forward(model: Any, x: Any, *, training: bool) -> Any:
-    """The model's outputs; `training` only where its `call` knows the word."""
-    return model(x, training=training) if model._call_has_training_arg else model(x)
+def _told(*numbers: tf.Tensor) -> tf.Tensor:
+    """Numbers as one tensor. By itself, a number that no step changes is lost where a loop spans several devices."""
+    return tf.stack(numbers)
 
 
-def _all_reduce(values: list[Any]) -> list[Any]:
-    """One packed collective for dense values; None stays None. Sparse gradients become dense."""
-    dense = [tf.identity(tf.convert_to_tensor(value)) for value in values if value is not None]
-    reduced = iter(tf.distribute.get_replica_context().all_reduce(_SUM, dense))
-    return [None if value is None else next(reduced) for value in values]
-
-
-def _added(left: list[Any], right: list[Any]) -> list[Any]:
-    return [b if a is None else a if b is None else a + b for a, b in zip(left, right, strict=True)]
+def _check_jit(learner: Learner) -> None:
+    if learner.shares_variables:
+        raise TrainingFailed("XLA cannot reach the variables of central storage: leave it off, or choose Mirrored.")
+    layers = [layer for layer in learner.model._flatten_layers() if getattr(layer, "synchronized", False)]
+    if layers and learner.strategy.num_replicas_in_sync > 1:
+        raise TrainingFailed(
+            f"XLA cannot compile what the synchronized {layers[0].name} exchanges between replicas: leave it off."
+        )

@@ -1,8 +1,7 @@
 """What every strategy room offers, and which room a strategy lives in.
 
 A room is a module with `train(task)`: it does everything from meeting the gang to the last step, in this process's
-role. Rooms are imported when they are needed: the synchronous ones speak Keras 3, parameter servers tf_keras, and one
-process holds one of the two.
+role. Rooms are imported when they are needed, after it is settled which Keras this process holds.
 """
 
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from importlib import import_module
 from time import monotonic
 from typing import cast
 
-from worker_agent.protocol.states import Strategy
+from worker_agent.protocol.states import Role, Strategy
 from worker_agent.trainer.emit import Emitter
 from worker_agent.trainer.rendezvous import Meeting
 from worker_agent.trainer.run import Run
@@ -22,8 +21,10 @@ _ROOMS = {
     Strategy.MIRRORED: "mirrored",
     Strategy.MULTI_WORKER_MIRRORED: "multi_worker_mirrored",
     Strategy.PARAMETER_SERVER: "parameter_server",
+    Strategy.CENTRAL_STORAGE: "central_storage",
+    Strategy.TPU: "tpu",
+    Strategy.TENSOR_PARALLEL: "tensor_parallel",
 }
-LEGACY_KERAS = frozenset({Strategy.PARAMETER_SERVER})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,8 @@ class Task:
         return monotonic() + self.run.rendezvous_timeout_s
 
 
-def room_of(strategy: Strategy) -> Callable[[Task], None]:
-    """The `train` of the strategy's room."""
-    module = import_module(f"worker_agent.trainer.strategies.{_ROOMS[strategy]}")
+def room_of(run: Run) -> Callable[[Task], None]:
+    """The `train` of the strategy's room; an evaluator has one of its own, whatever the strategy."""
+    name = "evaluator" if run.role is Role.EVALUATOR else _ROOMS[run.spec.strategy]
+    module = import_module(f"worker_agent.trainer.strategies.{name}")
     return cast(Callable[[Task], None], module.train)

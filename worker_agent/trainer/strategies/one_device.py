@@ -8,4 +8,4 @@ from worker_agent.trainer.strategies.interface import Task
 
 def train(task: Task) -> None:
     """Train on the first device of this replica."""
-    synchronous.train(task, tf.distribute.OneDeviceStrategy(f"/device:{task.devices[0]}"))
+    synchronous.train(task, tf.distribute.OneDeviceStrategy(f"/device:{task.devices[0]}"), communication="none")

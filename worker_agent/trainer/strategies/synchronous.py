@@ -1,21 +1,17 @@
-"""What the synchronous strategies share: from a strategy object to the trained model, with Keras 3."""
+"""What the synchronous strategies share: from a strategy object to the trained model, in either Keras."""
 
+import math
+from time import time
 from typing import Any
 
 import tensorflow as tf
 
+from worker_agent.protocol.records import Facts
 from worker_agent.trainer import data, export, program, runtime
 from worker_agent.trainer.checkpoints import Checkpoints, Variables
 from worker_agent.trainer.loop.driver import Driver
 from worker_agent.trainer.loop.evaluate import Evaluation, state_averager
-from worker_agent.trainer.loop.prepare import (
-    batches_per_step,
-    check_model,
-    create_variables,
-    decorrelate_seeds,
-    state_variables,
-    take_over,
-)
+from worker_agent.trainer.loop.learner import Learner, learner_of
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.loop.step import Steps
 from worker_agent.trainer.loop.voice import Voice
@@ -24,68 +20,105 @@ from worker_agent.trainer.size import size_of
 from worker_agent.trainer.strategies.interface import Task
 
 
-def train(task: Task, strategy: tf.distribute.Strategy) -> None:
-    """Build, train, validate and export under `strategy`; the process leads if its run is the chief's."""
-    run = task.run
+def train(task: Task, strategy: tf.distribute.Strategy, *, communication: str) -> None:
+    """Build, train, validate and export under `strategy`; the process leads if its run is the chief's.
+
+    `communication` says in words how the replicas exchange gradients.
+    """
+    run, spec = task.run, task.run.spec
     replicas = strategy.num_replicas_in_sync
     task.emitter.phase("building")
-    runtime.seed_everything(run.spec.seed)
-    recipe = program.load(run.entry, run.code, run.spec.params)
+    runtime.seed_everything(spec.seed)
+    runtime.set_precision(spec.precision)
+    recipe = program.load(run.entry, run.code, spec.params)
+    with strategy.scope():
+        learner = learner_of(recipe.model(), strategy)
+    parts = _parts(spec.accumulation, learner)
     rows = data.Rows(recipe, "train")
+    division = rows.division(spec.sharding, pipelines=run.workers)
     size = size_of(
-        rows=data.count_rows(rows.whole),
-        global_batch=run.spec.global_batch_size,
+        rows=data.shared_rows(strategy, rows, division, pipelines=run.workers),
+        global_batch=spec.global_batch_size,
         replicas=replicas,
-        epochs=run.spec.epochs,
+        epochs=spec.epochs,
+        parts=parts,
     )
     checkpoints = Checkpoints(run, task.emitter)
-    with strategy.scope():
-        model = check_model(recipe.model())
-    batches_done = checkpoints.start.step * batches_per_step(model.optimizer)
-    train_data = data.training_input(strategy, rows, size, seed=run.spec.seed, start_step=batches_done)
-    create_variables(model, train_data, strategy)
-    decorrelate_seeds(model, strategy)
-    taken = take_over(model.optimizer)
+    train_data = data.training_input(
+        strategy,
+        rows,
+        size.in_parts(parts),
+        seed=spec.seed,
+        start_step=checkpoints.start.step * parts,
+        sharding=spec.sharding,
+    )
+    learner.create_variables(_one_replica(train_data.element_spec))
     with strategy.scope():
         rate = Rate(
-            model.optimizer,
-            base=run.spec.learning_rate,
+            learner.optimizer,
+            base=spec.learning_rate,
             target=run.scaled_rate,
-            factor=replicas if run.spec.lr_scaling == "linear" else 1,
-            warmup_steps=round(run.spec.warmup_epochs * size.steps_per_epoch),
+            factor={"linear": replicas, "sqrt": math.sqrt(replicas)}.get(spec.lr_scaling, 1),
+            warmup_steps=round(spec.warmup_epochs * size.steps_per_epoch),
         )
+    steps = Steps(learner=learner, rate=rate, train_data=train_data, global_batch=size.batch, parts=parts, jit=spec.jit)
+    checkpoints.attach(Variables([*learner.state, steps.count]), size=size, rate=rate.aim)
+    if run.restore is not None:
+        _resume(checkpoints, strategy, rate)
+    facts = {
+        "replicas_in_sync": replicas,
+        "devices": task.devices,
+        "communication": communication,
+        "keras": runtime.keras_in_words(),
+        "precision": spec.precision,
+        "accumulation": parts,
+        "jit": spec.jit,
+        "parameters": learner.model.count_params(),
+        "sharding": {"policy": division.policy, "reason": division.reason, "files": division.files},
+    }
+    task.emitter.record(Facts(at=time(), facts=facts))
     voice = Voice(task.emitter, size, leads=run.chief, workers=run.workers)
     voice.last_metrics = checkpoints.metrics
-    steps = Steps(
-        strategy=strategy, model=model, taken=taken, rate=rate, train_data=train_data, global_batch=size.batch
-    )
-    checkpoints.attach(Variables([*state_variables(model), steps.count]), size=size, rate=rate.aim)
-    if run.restore is not None:
-        _resume(checkpoints, strategy, model, rate)
     driver = Driver(
-        model=model,
+        learner=learner,
         steps=steps,
         rate=rate,
         size=size,
-        validation=_validation(task, strategy, model, recipe),
-        average_state=state_averager(model, strategy),
+        validation=_validation(task, learner, recipe),
+        average_state=state_averager(learner),
         callbacks=recipe.callbacks(),
         emitter=task.emitter,
         voice=voice,
         stop=task.stop,
         checkpoints=checkpoints,
+        steps_per_execution=spec.steps_per_execution,
     )
     steps_done = driver.train()
     if run.chief:
         task.emitter.phase("saving")
-        export.write(run, recipe, model, metrics=voice.last_metrics, steps=steps_done)
+        export.write(run, recipe, learner.model, metrics=voice.last_metrics, steps=steps_done)
     _leave_together(strategy, run.workers)
 
 
-def _resume(checkpoints: Checkpoints, strategy: tf.distribute.Strategy, model: Any, rate: Rate) -> None:
+def _parts(asked: int, learner: Learner) -> int:
+    """In how many parts a step is computed: as the job asks, or as the recipe's optimizer does."""
+    if asked > 1 and learner.parts > 1 and asked != learner.parts:
+        raise TrainingFailed(
+            f"The job accumulates {asked} parts of a step, the recipe's optimizer {learner.parts}: set one of the two."
+        )
+    return max(asked, learner.parts)
+
+
+def _one_replica(element_spec: Any) -> Any:
+    """The shapes of one replica's batch, of a dataset for several."""
+    return tf.nest.map_structure(
+        lambda spec: spec if isinstance(spec, tf.TensorSpec) else spec._value_specs[0], element_spec
+    )
+
+
+def _resume(checkpoints: Checkpoints, strategy: tf.distribute.Strategy, rate: Rate) -> None:
     """Take up the checkpoint, in every process the same one."""
     step = checkpoints.restore().step
-    decorrelate_seeds(model, strategy)  # what is stored is the first replica's
     if checkpoints.has_other_rate:
         rate.take()
 
@@ -97,15 +130,15 @@ def _resume(checkpoints: Checkpoints, strategy: tf.distribute.Strategy, model: A
         raise TrainingFailed("The processes of this gang found different checkpoints: the folder is not shared by all.")
 
 
-def _validation(task: Task, strategy: tf.distribute.Strategy, model: Any, recipe: program.Program) -> Evaluation | None:
+def _validation(task: Task, learner: Learner, recipe: program.Program) -> Evaluation | None:
     rows = data.Rows(recipe, "validation")
     if not rows.exist:
         return None
+    run = task.run
     return Evaluation(
-        strategy,
-        model,
+        learner,
         lambda: data.validation_input(
-            strategy, rows, workers=task.run.workers, worker=task.run.index, batch=task.run.spec.global_batch_size
+            learner.strategy, rows, workers=run.workers, worker=run.place, batch=run.spec.global_batch_size
         ),
         task.stop,
     )

@@ -1,0 +1,73 @@
+"""tf_keras behind the loop's face. Its optimizers can be told that gradients are reduced already."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from worker_agent.trainer.loop.learner import Learner, require
+
+_MODEL_NAMES = ("compiled_loss", "_expects_training_arg")
+
+
+class Legacy(Learner):
+    """tf_keras notes the loss while it computes it, and reads metrics over all replicas where there are several."""
+
+    def __init__(self, model: Any, strategy: tf.distribute.Strategy) -> None:
+        super().__init__(model, strategy)
+        require(model, *_MODEL_NAMES)
+        self._replicas = strategy.num_replicas_in_sync
+        self._scales_loss = hasattr(model.optimizer, "get_scaled_loss")
+
+    def create_variables(self, element_spec: Any) -> None:
+        """One batch of zeros through the model, in the replicas: what tf_keras creates lazily has to exist now."""
+        model = self.model
+
+        def zeros(spec: tf.TensorSpec) -> tf.Tensor:
+            return tf.zeros([size or 1 for size in spec.shape], spec.dtype)
+
+        def touch() -> None:
+            x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(tf.nest.map_structure(zeros, element_spec))
+            y_pred = self.forward(x, training=False)
+            self.loss(x, y, y_pred, sample_weight, tf.constant(0), training=False)
+            model.compiled_metrics.update_state(y, y_pred, sample_weight)
+
+        tf.function(lambda: self.strategy.run(touch), autograph=False)()
+        with self.strategy.scope():
+            self.optimizer.build(model.trainable_variables)
+        model.reset_metrics()
+
+    def forward(self, x: Any, *, training: bool) -> Any:
+        return self.model(x, training=training) if self.model._expects_training_arg else self.model(x)
+
+    def loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, rows: tf.Tensor, *, training: bool) -> tf.Tensor:
+        loss = self.model.compute_loss(x, y, y_pred, sample_weight)
+        return loss * tf.cast(self._replicas, loss.dtype)  # undo tf_keras' division by the replicas
+
+    def scaled(self, loss: tf.Tensor) -> tf.Tensor:
+        return self.model.optimizer.get_scaled_loss(loss) if self._scales_loss else loss
+
+    def note(self, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> None:
+        """Without reading the results, which would gather them from all replicas in every step."""
+        self.model.compiled_metrics.update_state(y, y_pred, sample_weight)
+
+    def apply(self, gradients: list[Any]) -> None:
+        optimizer = self.model.optimizer
+        if self._scales_loss:
+            gradients = optimizer.get_unscaled_gradients(gradients)
+        optimizer.apply_gradients(
+            zip(gradients, self.model.trainable_variables, strict=True), experimental_aggregate_gradients=False
+        )
+
+    def average_weights(self) -> None:
+        """Nothing: tf_keras does it by itself, across the replicas."""
+
+    @property
+    def moving_state(self) -> list[tf.Variable]:
+        """tf_keras declares them to be averaged whenever they are read."""
+        return []
+
+    @property
+    def state(self) -> list[tf.Variable]:
+        metrics = [each for metric in self.model.metrics for each in metric.variables]
+        values = [*self.model.variables, *metrics, *self.model.optimizer.variables]
+        return list({id(value): value for value in values}.values())
