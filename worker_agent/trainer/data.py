@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker_agent.trainer.division import Division, Policy, divide, file_count, files_of
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.program import Program
 from worker_agent.trainer.size import Size
@@ -18,6 +19,8 @@ SHUFFLE_ROWS_MAX = 10_000
 SHUFFLE_BYTES = 128 * 1024 * 1024
 # Not 0: TensorFlow compares a graph seed of 0 with the tensor that `seed + epoch` is, and fails.
 _ORDER_SEED = 1
+# Between the seeds of workers that each have an order of their own: more than any training has epochs.
+_SEEDS_APART = 1_000_003
 
 
 class Rows:
@@ -37,10 +40,29 @@ class Rows:
         """Every row; raises `TrainingFailed` when the recipe returned something else."""
         return checked(self._made, self._split)
 
-    def of_shard(self, shards: int, shard: int) -> tf.data.Dataset | None:
-        """The rows of one shard as the recipe itself gives them; None where it cannot."""
+    def division(self, asked: str, *, pipelines: int) -> Division:
+        """How these rows are divided; `asked` is the job's `sharding`."""
+        return divide(
+            asked,
+            pipelines=pipelines,
+            takes_shard=self._program.takes_shard,
+            files=lambda: file_count(self.whole),
+        )
+
+    def of_pipeline(self, division: Division, *, pipelines: int, pipeline: int) -> tf.data.Dataset:
+        """What one pipeline reads: its own rows alone, or all of them where it keeps its share afterwards."""
+        match division.policy:
+            case Policy.RECIPE:
+                return self.of_shard(pipelines, pipeline)
+            case Policy.FILE:
+                return files_of(self.whole, pipelines=pipelines, pipeline=pipeline)
+            case _:
+                return self.whole
+
+    def of_shard(self, shards: int, shard: int) -> tf.data.Dataset:
+        """The rows of one shard, given by the recipe itself where it can."""
         if shards == 1 or not self._program.takes_shard:
-            return None
+            return self.whole.shard(shards, shard)
         rows = checked(self._program.dataset(self._split, (shards, shard)), self._split)
         if int(rows.cardinality().numpy()) == 0:
             raise TrainingFailed(f'build_dataset(params, "{self._split}") has no rows for shard {shard} of {shards}.')
@@ -72,27 +94,56 @@ def checked(dataset: Any, split: str) -> tf.data.Dataset:
     return dataset
 
 
-def training_input(strategy: tf.distribute.Strategy, rows: Rows, size: Size, *, seed: int, start_step: int = 0) -> Any:
+def shared_rows(strategy: tf.distribute.Strategy, rows: Rows, division: Division, *, pipelines: int) -> int:
+    """The rows that an epoch can use. A collective where each pipeline knows its own rows only: the one that has
+    fewest sets the measure, so that nobody sees a row twice in an epoch; what others have beyond it waits for a later
+    epoch's order."""
+    if not division.reads_apart:
+        return count_rows(rows.whole)
+    replicas = strategy.num_replicas_in_sync // pipelines
+    first = strategy.experimental_local_results(
+        strategy.experimental_distribute_values_from_function(lambda context: context.replica_id_in_sync_group)
+    )[0]
+    pipeline = int(first) // replicas
+    own = count_rows(rows.of_pipeline(division, pipelines=pipelines, pipeline=pipeline))
+
+    def told() -> tf.Tensor:
+        mine = tf.one_hot(pipeline, pipelines, dtype=tf.float64) * (own / replicas)
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, mine)
+
+    counts = strategy.experimental_local_results(tf.function(lambda: strategy.run(told), autograph=False)())[0]
+    return round(float(tf.reduce_min(counts))) * pipelines
+
+
+def training_input(
+    strategy: tf.distribute.Strategy,
+    rows: Rows,
+    size: Size,
+    *,
+    seed: int,
+    start_step: int = 0,
+    sharding: str = "data",
+) -> Any:
     """The endless distributed dataset, positioned on `start_step`."""
 
     def per_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        shards, shard = context.num_input_pipelines, context.input_pipeline_id
-        replicas = context.num_replicas_in_sync // shards
-        batch = size.batch // (shards * replicas)
-        sharded = rows.of_shard(shards, shard)
-        dataset = rows.whole if sharded is None else sharded
+        pipelines, pipeline = context.num_input_pipelines, context.input_pipeline_id
+        replicas = context.num_replicas_in_sync // pipelines
+        batch = size.batch // (pipelines * replicas)
+        division = rows.division(sharding, pipelines=pipelines)
+        dataset = rows.of_pipeline(division, pipelines=pipelines, pipeline=pipeline)
+        window = shuffle_rows(dataset.element_spec, size.rows)
+        own_seed = seed + pipeline * _SEEDS_APART if division.policy is Policy.OFF else seed
         first, skip = divmod(start_step, size.steps_per_epoch)
 
         @tf.autograph.experimental.do_not_convert
         def one_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
             tf.random.set_seed(_ORDER_SEED)  # of this graph alone: the order depends on (seed, epoch) and nothing else
-            order = dataset.shuffle(
-                shuffle_rows(dataset.element_spec, size.rows), seed=seed + epoch, reshuffle_each_iteration=False
-            )
-            mine = order.shard(shards, shard) if sharded is None else order
+            order = dataset.shuffle(window, seed=own_seed + epoch, reshuffle_each_iteration=False)
+            mine = order.shard(pipelines, pipeline) if division.policy is Policy.DATA else order
             done = tf.where(epoch == first, tf.constant(skip * replicas, tf.int64), 0)
             # Exactly steps_per_epoch steps for everybody: nobody runs dry and leaves the others in a collective.
-            return mine.repeat().batch(batch, drop_remainder=True).take(size.steps_per_epoch * replicas).skip(done)
+            return mine.batch(batch, drop_remainder=True).take(size.steps_per_epoch * replicas).skip(done)
 
         endless = tf.data.Dataset.range(first, tf.int64.max).flat_map(one_epoch).prefetch(tf.data.AUTOTUNE)
         return endless.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
@@ -102,10 +153,8 @@ def training_input(strategy: tf.distribute.Strategy, rows: Rows, size: Size, *, 
 
 def validation_input(strategy: tf.distribute.Strategy, rows: Rows, *, workers: int, worker: int, batch: int) -> Any:
     """Every row once over all workers. One local replica reads a plain dataset, several a distributed one."""
-    mine = rows.of_shard(workers, worker)
-    if mine is None:
-        mine = rows.whole.shard(workers, worker)
     replicas = strategy.num_replicas_in_sync // workers
+    mine = rows.of_shard(workers, worker)
     local = mine.batch(max(1, batch // (workers * replicas))).prefetch(tf.data.AUTOTUNE)
     if replicas == 1:
         return local
