@@ -3,7 +3,8 @@
 Started by the daemon by name, one per Keras flavour: `python -m worker_agent.trainer.zygote --flavour keras3 --socket
 PATH`. The socket exists when it is ready. A client connects, sends a plan's path and a newline, and reads one line: the
 pid of the shim that now owns the replica (in a session of its own, as after a cold start). It never runs a TensorFlow
-operation: that would start threads, and threads do not survive a fork. It ends when whoever started it is gone.
+operation and makes no graph: a first `tf.Graph` starts a thread, an operation or a gradient several, and threads do not
+survive a fork. It ends when whoever started it is gone.
 """
 
 import argparse

@@ -1,0 +1,31 @@
+"""What a zygote has to stay for its children to live: a process of one thread."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.trainer.gang import RECIPES, Zygote, gang
+from worker_agent.protocol.states import Cause, Strategy
+
+pytestmark = pytest.mark.tf
+
+
+def threads(zygote: Zygote) -> list[str]:
+    """The names of its threads."""
+    return [(task / "comm").read_text().strip() for task in Path(f"/proc/{zygote._process.pid}/task").iterdir()]
+
+
+@pytest.mark.parametrize("flavour", ["keras3", "tf_keras"])
+def test_a_zygote_has_one_thread(flavour: str, request: pytest.FixtureRequest) -> None:
+    """A graph made in it would show as `tf_graph_runner`, an eager context as four threads and more."""
+    zygote: Zygote = request.getfixturevalue(flavour)
+    assert len(threads(zygote)) == 1, threads(zygote)
+
+
+def test_a_child_trains_and_the_zygote_still_has_one_thread(tmp_path: Path, keras3: Zygote) -> None:
+    trained = gang(tmp_path, RECIPES / "digits_mlp.py", Strategy.ONE_DEVICE, epochs=1, global_batch_size=512)
+    trained.start(keras3).wait()
+    (worker,) = trained.members
+    assert worker.exit().cause is Cause.COMPLETED, worker.log()
+    assert worker.series("loss")
+    assert len(threads(keras3)) == 1, threads(keras3)
