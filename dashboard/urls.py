@@ -21,6 +21,7 @@ pages = [
     path("jobs/<int:job_id>/stop/", job.job_stop, name="job_stop"),
     path("jobs/<int:job_id>/retry/", job.job_retry, name="job_retry"),
     path("jobs/<int:job_id>/log/", job.job_log, name="job_log"),
+    path("jobs/<int:job_id>/checkpoints/<int:checkpoint_id>/", job.job_checkpoint, name="job_checkpoint"),
     path("jobs/<int:job_id>/artifacts/<int:artifact_id>/", job.job_artifact, name="job_artifact"),
     path("clusters/", machines.clusters, name="clusters"),
     path("clusters/<slug:name>/", machines.cluster, name="cluster"),

@@ -8,13 +8,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from dashboard.downloads import attachment, text_attachment
+from dashboard.downloads import attachment, bytes_attachment, text_attachment
 from dashboard.views.answers import page
 from dashboard.views.job_page import printed_lines, state_of
 from dashboard.views.job_settings import settings_of
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import telemetry
-from orchestrator.services import artifacts
+from orchestrator.services import artifacts, checkpoint_store
 from orchestrator.services import jobs as job_services
 from orchestrator.services.errors import Conflict
 
@@ -82,6 +82,18 @@ def job_log(request: HttpRequest, job_id: int) -> HttpResponseBase:
             offset = part.next
 
     return text_attachment(request, slices(), name=f"j-{found.pk}-{replica.role}-{replica.index}.log")
+
+
+@require_safe
+@page
+def job_checkpoint(request: HttpRequest, job_id: int, checkpoint_id: int) -> HttpResponseBase:
+    """A checkpoint, as a tar file."""
+    try:
+        row, pieces = checkpoint_store.archive(user=request.user, job_id=job_id, checkpoint_id=checkpoint_id)
+    except Conflict as refused:
+        messages.warning(request, str(refused))
+        return redirect("job", job_id)
+    return bytes_attachment(request, pieces, name=f"j-{job_id}-{row.name}.tar", kind="application/x-tar")
 
 
 @require_safe

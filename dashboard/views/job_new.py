@@ -130,7 +130,7 @@ def _usable(node: Any, slot: machines.Slot) -> bool:
 
 
 def _first(request: HttpRequest) -> Read:
-    """The form before anything was sent: empty, or filled from the job in `?clone=`."""
+    """The form before anything was sent: empty, or filled from the job in `?clone=`, `?resume_from=` a checkpoint."""
     if wanted := request.GET.get("clone"):
         form = _clone_of(request, wanted)
     else:
@@ -150,7 +150,9 @@ def _first_cluster(user: Any) -> str:
 def _clone_of(request: HttpRequest, wanted: str) -> JobForm:
     if not (wanted.isascii() and wanted.isdecimal()):
         raise NotFound("There is no such job to clone.")
-    return cloned_form(jobs.request_of(job_queries.get(request.user, int(wanted))))
+    form = cloned_form(jobs.request_of(job_queries.get(request.user, int(wanted))))
+    form.values["resume_from"] = request.GET.get("resume_from", form.values["resume_from"])
+    return form
 
 
 def _read(request: HttpRequest) -> Read:

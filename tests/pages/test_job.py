@@ -15,7 +15,7 @@ from tests.factories import make_cluster, make_job, make_node, make_replica
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
 
 NASTY = "<script>alert('x')</script>"
-PARTS = ["job-head", "job-run", "job-notice", "replicas", "job-strategy", "timeline", "files", "job-tf"]
+PARTS = ["job-head", "job-run", "job-notice", "replicas", "job-strategy", "timeline", "checkpoints", "files", "job-tf"]
 Browser = Callable[[User], Client]
 
 

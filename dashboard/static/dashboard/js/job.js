@@ -95,7 +95,7 @@ const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
   events(events) {
     for (const e of events) {
       if (e.kind === "job") applyJob(e.job);
-      if (e.kind === "replicas" || e.kind === "artifact") renew();
+      if (e.kind === "replicas" || e.kind === "artifact" || e.kind === "checkpoints") renew();
       if (e.kind === "points") {
         const have = cursors[e.replica_id] ?? 0;
         if (e.start > have) return feedOfJob.again();
