@@ -161,6 +161,27 @@ def test_dtensor(tmp_path: Path, keras3: Zygote) -> None:
     assert losses[30] < losses[1]
 
 
+def test_dtensor_over_processes(tmp_path: Path, keras3: Zygote) -> None:
+    """DTensor reads variables of its own; a sum goes over both processes."""
+    summing = """
+        import numpy as np
+        import tensorflow as tf
+        from tensorflow.experimental import dtensor
+
+        dtensor.initialize_accelerator_system("CPU")
+        mesh = dtensor.create_distributed_mesh([("batch", 4)], device_type="CPU")
+        rows = dtensor.Layout(["batch"], mesh)
+        own = [tf.constant([float(2 * dtensor.client_id() + i + 1)]) for i in range(2)]
+        total = tf.function(tf.reduce_sum)(dtensor.pack(own, rows))
+        print("total", float(dtensor.fetch_tensor(total) if hasattr(dtensor, "fetch_tensor") else total))
+    """
+    job = script(tmp_path, summing, Strategy.TENSOR_PARALLEL, workers=2, devices=2, keras=Keras.KERAS3)
+    job.start(keras3).wait(90)
+    for member in job.members:
+        assert completed(member)
+        assert "total 10.0\n" in member.log()
+
+
 PLAIN = """
     import atexit, os, subprocess, sys, threading, time
     import helper

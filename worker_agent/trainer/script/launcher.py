@@ -19,7 +19,7 @@ from worker_agent.protocol.archive import ArchiveRefused, safe_parts
 from worker_agent.protocol.job_spec import keras_of
 from worker_agent.protocol.records import Failure
 from worker_agent.protocol.scripts import ScriptInfo, inspect_script, runs_script
-from worker_agent.protocol.states import Cause, DeviceKind, Keras
+from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
 from worker_agent.trainer import keras_alias, rendezvous, requirements
 from worker_agent.trainer.emit import Emitter, Sink, install, say
 from worker_agent.trainer.failure import failure_of
@@ -75,6 +75,7 @@ def _launch(run: Run, emitter: Emitter, stop: ScriptStop) -> int:
     voice = ScriptVoice(emitter, leads=run.chief)
     events = EventFiles(voice, [folder, Path(os.environ.get("TMPDIR", folder))])
     lines = _listen(voice)
+    _name_dtensor_clients(run)
     _reach_libraries(run, Fits(voice), events)
     emitter.phase("training", _told(run, info))
     try:
@@ -147,6 +148,18 @@ def _listen(voice: ScriptVoice) -> Lines:
     trainyard.telling.connect(voice)
     path = Path(os.environ.setdefault("TRAINYARD_SERIES", f"{os.environ.get('TMPDIR', '.')}/trainyard-series.jsonl"))
     return Lines(path, voice)
+
+
+def _name_dtensor_clients(run: Run) -> None:
+    """Under tensor parallelism over several processes: what DTensor reads instead of TF_CONFIG."""
+    clients = [member for member in run.gang if member.role == "worker"]
+    if run.spec.strategy is not Strategy.TENSOR_PARALLEL or len(clients) < 2:
+        return
+    hosts = [f"[{member.host}]" if ":" in member.host else member.host for member in clients]
+    os.environ.setdefault("DTENSOR_CLIENT_ID", str(run.index))
+    os.environ.setdefault("DTENSOR_NUM_CLIENTS", str(len(clients)))
+    os.environ.setdefault("DTENSOR_JOB_NAME", "worker")
+    os.environ.setdefault("DTENSOR_JOBS", ",".join(f"{host}:{m.port}" for host, m in zip(hosts, clients, strict=True)))
 
 
 def _sources(run: Run) -> list[tuple[str, str]]:
