@@ -19,20 +19,21 @@ export function marks(u, starts) {
 }
 
 // A cross on the top edge in the colour of failure; the word once where crosses stand close together.
-export function crosses(u, xs) {
+// bad: [{x, word}], what each value was.
+export function crosses(u, bad) {
   const { ctx, bbox } = u, dpr = devicePixelRatio || 1, r = 3.5 * dpr, y = bbox.top + 9 * dpr;
   let word = -Infinity;
   ctx.save();
   ctx.strokeStyle = css("--ty-red-solid"); ctx.fillStyle = css("--ty-red-fg"); ctx.lineWidth = 1.8 * dpr; ctx.font = `600 ${11 * dpr}px ${family()}`; ctx.textBaseline = "middle";
-  for (const v of xs) {
-    const x = u.valToPos(v, "x", true);
+  for (const b of bad) {
+    const x = u.valToPos(b.x, "x", true);
     if (!inside(u, x)) continue;
     ctx.beginPath(); ctx.moveTo(x - r, y - r); ctx.lineTo(x + r, y + r); ctx.moveTo(x + r, y - r); ctx.lineTo(x - r, y + r); ctx.stroke();
     if (x - word < 48 * dpr) continue;
     word = x;
     const left = x > bbox.left + 36 * dpr;
     ctx.textAlign = left ? "right" : "left";
-    ctx.fillText("NaN", x + (left ? -7 : 7) * dpr, y);
+    ctx.fillText(b.word, x + (left ? -7 : 7) * dpr, y);
   }
   ctx.restore();
 }

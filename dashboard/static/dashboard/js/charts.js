@@ -2,12 +2,12 @@
 // Cards with the same `sync` share cursor and zoom: drag to zoom, double click to go back.
 import uPlot from "../vendor/uPlot.esm.min.js";
 import { $, $$, make, svg } from "./dom.js";
-import { bytes, clock, figure, group } from "./format.js";
+import { bytes, clock, figure, group, seconds } from "./format.js";
 import { setText } from "./live.js";
 import { crosses, marks } from "./chart_marks.js";
 import { band, lower, thin } from "./series.js";
 
-const DRAWN = 600, MOST_LINES = 8, KEEP = 0.9;
+const DRAWN = 600, MOST_LINES = 8, KEEP = 0.9, PAGE = 10;
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const fade = (c, a) => `color-mix(in srgb, ${c} ${a}%, transparent)`;
 const short = (v) => { const a = Math.abs(v); return a >= 1e6 ? `${+(v / 1e6).toFixed(1)}M` : a >= 1000 ? `${+(v / 1000).toFixed(1)}k` : a && a < 0.001 ? v.toExponential(0) : String(+v.toPrecision(4)); };
@@ -15,7 +15,13 @@ const FORMAT = {
   plain: { value: figure, axis: short }, percent: { value: (v) => `${v.toFixed(1)} %`, axis: short }, ms: { value: (v) => `${v < 10 ? v.toFixed(2) : v.toFixed(1)} ms`, axis: short },
   rate: { value: (v) => (v >= 100 ? group(v) : v.toFixed(1)), axis: short }, bytes: { value: bytes, axis: bytes }, watts: { value: (v) => `${v.toFixed(0)} W`, axis: short }, degrees: { value: (v) => `${v.toFixed(0)} °C`, axis: short },
 };
-const X = { step: { value: group, axis: short, name: "Step" }, clock: { value: (v) => clock(new Date(v * 1000)), axis: (v) => clock(new Date(v * 1000)), name: "Time" } };
+const moment = (v) => new Date(v * 1000);
+// Steps are whole. Less than a minute between two ticks needs seconds to tell them apart.
+const X = {
+  step: { value: group, axis: short, name: "Step", wide: 44, incrs: [...Array(36)].map((_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)) },
+  clock: { value: (v) => seconds(moment(v)), axis: (v, every) => (every < 60 ? seconds : clock)(moment(v)), name: "Time", wide: 60, incrs: [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200] },
+};
+const alone = (y) => y.filter(Number.isFinite).length === 1;
 const views = new Map(), cards = new Set();
 
 function smooth(y) {
@@ -39,6 +45,9 @@ export class Chart {
     this.title = $("h3", el).textContent;
     this.plot.setAttribute("aria-label", `${this.title} by ${spec.x === "clock" ? "time" : "step"}`);
     for (const b of $$("[data-tool]", el)) b.onclick = () => this.set(b.dataset.tool, b.getAttribute("aria-pressed") !== "true");
+    this.plot.tabIndex = 0;
+    this.plot.onkeydown = (e) => this.press(e);
+    this.plot.onblur = () => this.u?.setCursor({ left: -10, top: -10 });
     new IntersectionObserver((es) => { this.seen = es.at(-1).isIntersecting; if (this.seen) this.draw(); }, { rootMargin: "300px" }).observe(el);
     new ResizeObserver(() => this.u?.setSize(this.size())).observe(this.plot);
     cards.add(this);
@@ -58,12 +67,12 @@ export class Chart {
     if (this.banded) lines = band(lines, lines.map((l) => l.label));
     return lines;
   }
-  draw() {
-    if (!this.seen || !this.plot.clientWidth && !this.rows) return;
+  draw(unseen = false) {
+    if (!this.seen && !unseen || !this.plot.clientWidth && !this.rows) return;
     this.all = this.lines();
     if (this.rows) return this.table();
     const drawn = this.all.map((l) => this.cut(l.x, l.y)), columns = this.columns(drawn);
-    const shape = JSON.stringify([this.all.map((l) => [l.label, l.s, !!l.sparse]), this.log, this.smooth, [...this.hidden]]);
+    const shape = JSON.stringify([this.all.map((l) => [l.label, l.s, !!l.sparse, alone(l.y)]), this.log, this.smooth, [...this.hidden]]);
     const view = views.get(this.spec.sync);
     if (shape !== this.shape) { this.shape = shape; this.legend(); this.build(columns); } else this.u.batch(() => { this.u.setData(columns, false); this.u.setScale("x", this.extent(columns[0])); });
     if (shape && view && this.u) this.u.setScale("x", view);
@@ -82,7 +91,7 @@ export class Chart {
   }
   columns(drawn) {
     const clean = (v) => (!Number.isFinite(v) || (this.log && v <= 0) ? null : v);
-    this.bad = drawn.flatMap(([raw], i) => (this.hidden.has(this.all[i].label) ? [] : raw.x.filter((_, k) => raw.y[k] !== null && !Number.isFinite(raw.y[k]))));
+    this.bad = drawn.flatMap(([raw], i) => (this.hidden.has(this.all[i].label) ? [] : raw.x.flatMap((x, k) => (raw.y[k] === null || Number.isFinite(raw.y[k]) ? [] : [{ x, word: figure(raw.y[k]) }]))));
     const tables = drawn.flatMap(([raw, soft], i) => (soft && !this.all[i].sparse ? [raw, soft] : [raw]).map((t) => [t.x, t.y.map(clean)]));
     return tables.length ? uPlot.join(tables) : [[]];
   }
@@ -91,7 +100,7 @@ export class Chart {
     const { spec } = this, x = X[spec.x], y = FORMAT[spec.format], axis = css("--ty-axis"), font = `11px ${getComputedStyle(document.body).fontFamily}`;
     const series = [{}];
     this.all.forEach((l) => {
-      const c = css(`--ty-s${l.s}`), show = !this.hidden.has(l.label), base = { show, dash: l.dash ? [5, 4] : undefined, points: { show: !!l.sparse || l.x.length === 1, size: 4, fill: c, width: 0 } };
+      const c = css(`--ty-s${l.s}`), show = !this.hidden.has(l.label), base = { show, dash: l.dash ? [5, 4] : undefined, points: { show: !!l.sparse || alone(l.y), size: 4, fill: c, width: 0 } };
       if (this.smooth && !l.sparse) series.push({ ...base, stroke: fade(c, 22), width: 1 });
       series.push({ ...base, label: l.label, stroke: c, width: 1.6 });
       l.at = series.length - 1;
@@ -106,7 +115,7 @@ export class Chart {
       },
       scales: { x: { time: false, auto: false, range: (u, lo, hi) => [lo, hi] }, y: { distr: this.log ? 3 : 1, range } },
       axes: [
-        { stroke: axis, font, size: 26, gap: 6, space: (u, i, lo, hi, px) => (px < 340 ? 44 : 66), grid: { show: false }, ticks: { show: false }, values: (u, vs) => vs.map(x.axis), incrs: spec.x === "clock" ? [10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200] : undefined },
+        { stroke: axis, font, size: 26, gap: 6, space: (u, i, lo, hi, px) => (px < 340 ? x.wide : 66), grid: { show: false }, ticks: { show: false }, values: (u, vs, i, space, every) => vs.map((v) => x.axis(v, every)), incrs: x.incrs },
         { stroke: axis, font, size: spec.format === "bytes" ? 58 : 44, gap: 6, space: 34, grid: { stroke: css("--ty-grid"), width: 1 }, ticks: { show: false }, values: (u, vs) => vs.map((v) => (v == null ? "" : y.axis(v))) },
       ],
       bands: this.banded ? [{ series: [1, 3], fill: fade(css("--ty-s1"), 14) }] : [],
@@ -133,6 +142,20 @@ export class Chart {
     this.outs = this.all.map((l) => l.out);
     if (focused >= 0) this.key.children[focused]?.focus();
   }
+  // Arrows move the cursor through the points in view, + and − change the view around it, 0 shows everything.
+  press(e) {
+    const x = this.u?.data[0];
+    if (!x?.length || e.ctrlKey || e.metaKey || e.altKey) return;
+    const { min, max } = this.u.scales.x, first = lower(x, min), last = lower(x, max + 1e-9) - 1, at = this.u.cursor.idx ?? last;
+    const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -PAGE, PageDown: PAGE, Home: -x.length, End: x.length }[e.key], scale = { "+": 0.5, "=": 0.5, "-": 2 }[e.key];
+    if (move) this.u.setCursor({ left: this.u.valToPos(x[Math.min(last, Math.max(first, at + move))], "x"), top: this.u.over.clientHeight / 2 }, true, true);
+    else if (scale) {
+      const to = { min: x[at] - (x[at] - min) * scale, max: x[at] + (max - x[at]) * scale };
+      if (to.max > to.min) zoom(this.spec.sync, scale > 1 && to.min <= this.all[0].x[0] && to.max >= this.all[0].x.at(-1) ? null : to);
+    } else if (e.key === "0") zoom(this.spec.sync, null);
+    else return;
+    e.preventDefault();
+  }
   at(label) { return this.u.series.findIndex((s) => s.label === label); }
   // The latest values, or those under the cursor.
   values(i) {
@@ -155,6 +178,7 @@ export class Chart {
   }
 }
 export const drawAll = () => cards.forEach((c) => c.draw());
+addEventListener("beforeprint", () => cards.forEach((c) => c.draw(true)));
 new MutationObserver(() => cards.forEach((c) => { c.shape = ""; c.draw(); })).observe(document.documentElement, { attributeFilter: ["data-bs-theme"] });
 for (const b of $$("[data-all]")) b.addEventListener("click", () => {
   const on = b.getAttribute("aria-pressed") !== "true", tool = b.dataset.all;

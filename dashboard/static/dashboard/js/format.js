@@ -32,7 +32,8 @@ export function span(s) {
   return h ? `${h} h ${two(m % 60)} min` : `${m} min`;
 }
 export const clock = (date) => `${two(date.getHours())}:${two(date.getMinutes())}`;
-export const exact = (date) => `${clock(date)}:${two(date.getSeconds())}.${Math.floor(date.getMilliseconds() / 100)}`;
+export const seconds = (date) => `${clock(date)}:${two(date.getSeconds())}`;
+export const exact = (date) => `${seconds(date)}.${Math.floor(date.getMilliseconds() / 100)}`;
 export function moment(date, style = "short", now = new Date()) {
   if (style === "clock") return clock(date);
   if (style === "full") return `${date.getDate()} ${MONTHS[date.getMonth()]}, ${clock(date)}`;
