@@ -143,6 +143,11 @@ class Replica(models.Model):
     def __str__(self) -> str:
         return f"{self.role}:{self.index}"
 
+    @property
+    def words(self) -> str:
+        """`worker 0`, for sentences."""
+        return f"{self.role} {self.index}"
+
 
 class Artifact(models.Model):
     """A file that a job left, stored under the data folder as `artifacts/<id>/<name>`; served as attachment only."""

@@ -149,7 +149,7 @@ def _keep(
         path = path_of(artifact)
         path.parent.mkdir(exist_ok=True, mode=0o700)
         incoming.replace(path)
-        text = f"{replica} left the file {name} ({size_bytes:,} bytes)."
+        text = f"{replica.words} left the file {name}."
         transitions.record(kind="artifact_stored", text=text, job=replica.job, attempt=replica.attempt)
         stored = live.artifact_stored(
             artifact_id=artifact.pk,

@@ -59,7 +59,7 @@ def on_started(*, replica: Replica, pid: int, warm: bool, now: datetime) -> None
         move_replica(replica=fresh, to=ReplicaStatus.STARTING, now=now)
     Replica.objects.filter(pk=fresh.pk).update(pid=pid, started_at=now)
     how = " (forked from the warm process)" if warm else ""
-    text = f"{fresh} started on {fresh.node_name} as process {pid}{how}."
+    text = f"{fresh.words} started on {fresh.node_name} as process {pid}{how}."
     transitions.record(kind="replica_started", text=text, job=fresh.job, node=fresh.node, attempt=fresh.attempt)
     announce_replicas(fresh.job_id)
 

@@ -124,7 +124,7 @@ def _refusal(node: Node, replica: Replica, report: Records) -> str:
 
 def _refuse(node: Node, replica: Replica, report: Records, refusal: str) -> None:
     logger.warning("refused records of replica %s from node %s: %s", replica.pk, node.pk, refusal)
-    text = f"Output of {replica} (attempt {report.attempt}) from {node.name} was refused: {refusal}."
+    text = f"Output of {replica.words} (attempt {report.attempt}) from {node.name} was refused: {refusal}."
     _note_once(replica, kind="output_refused", text=text)
 
 
@@ -146,7 +146,7 @@ def _take(intake: Intake, report: Records, cursor: Cursor) -> None:
 def note_skipped(replica: Replica, *, why: str) -> None:
     """A record that nothing can be made of is passed over: said in the log each time, in the job's history once."""
     logger.error("skipped a record of replica %s: %s", replica.pk, why)
-    _note_once(replica, kind="record_skipped", text=f"A record of {replica} could not be stored and was skipped: {why}")
+    _note_once(replica, kind="record_skipped", text=f"A record of {replica.words} could not be stored and was skipped: {why}")
 
 
 def _sort_in(intake: Intake, record: Record) -> None:
@@ -222,7 +222,7 @@ def _store_points(intakes: Sequence[Intake]) -> None:
         owner = series.Owner(replica_id=intake.replica.pk)
         if any(refused_owner == owner for refused_owner, _ in refused):
             intake.runs = {name: run for name, run in intake.runs.items() if (owner, name) not in refused}
-            text = f"{intake.replica} writes more than {series.NAMES_PER_OWNER} series; further names are not kept."
+            text = f"{intake.replica.words} writes more than {series.NAMES_PER_OWNER} series; further names are not kept."
             _note_once(intake.replica, kind="series_refused", text=text)
 
 
@@ -270,7 +270,7 @@ def _move(replica: Replica, moment: Started | Phase | Exit, *, now: datetime) ->
 def _note_once(replica: Replica, *, kind: str, text: str) -> None:
     """A line in the job's history, unless one of this kind about this replica is there."""
     told = Event.objects.filter(job_id=replica.job_id, kind=kind, attempt=replica.attempt)
-    if not told.filter(text__contains=f"{replica} ").exists():
+    if not told.filter(text__contains=f"{replica.words} ").exists():
         transitions.record(kind=kind, text=text[:2000].replace("\0", ""), job=replica.job, attempt=replica.attempt)
 
 

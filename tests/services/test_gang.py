@@ -24,7 +24,7 @@ def test_acknowledged_started_training(now):
     job.refresh_from_db()
     assert (job.status, job.started_at) == (JobStatus.RUNNING, later(now, 3))
     assert Event.objects.filter(
-        job=job, text="worker:0 started on node-1 as process 77 (forked from the warm process)."
+        job=job, text="worker 0 started on node-1 as process 77 (forked from the warm process)."
     )
 
 
