@@ -169,7 +169,7 @@ def _processes(told: list[tuple[str, Mapping[str, Any]]]) -> Table | None:
     rows = [
         (
             who,
-            _list(facts.get("devices")),
+            _devices(facts.get("devices")),
             _count(facts.get("parameters")),
             _bytes(facts.get("memory_bytes")),
         )
@@ -221,6 +221,12 @@ def _text(value: object) -> str:
 
 def _list(value: object, between: str = ", ") -> str:
     return between.join(filter(None, map(_text, value))) if isinstance(value, list) else _text(value)
+
+
+def _devices(value: object) -> str:
+    """TensorFlow's names without job, replica and task, which the row says already."""
+    names = value if isinstance(value, list) else [value]
+    return ", ".join(filter(None, (_text(name).rpartition("device:")[2] for name in names)))
 
 
 def _ps(value: object) -> str:

@@ -18,6 +18,9 @@ from worker_agent.protocol.states import DeviceKind, Keras, Kind, Strategy
 
 Errors = list[tuple[str, str]]
 
+# Strategies under which no device holds a whole model.
+SPLIT = frozenset({Strategy.TENSOR_PARALLEL, Strategy.PIPELINE})
+
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(JobSpec)}
 # What Trainyard's own loop does with a recipe; a program of one's own does it itself, or not.
 _LOOP_ALONE = (
@@ -98,7 +101,11 @@ RULES = (
         lambda s: s.strategy is Strategy.PIPELINE and s.workers * s.devices_per_worker < 2,
         "a pipeline has one stage per device and needs at least two: use more workers, or more devices per worker",
     ),
-    Rule("tpu", lambda s: s.strategy is Strategy.TPU and not s.tpu, "give the TPU's name, or its address grpc://…"),
+    Rule(
+        "tpu",
+        lambda s: s.strategy is Strategy.TPU and not s.tpu,
+        "give the TPU's name, its address (grpc://…), or local for the node's own",
+    ),
     # Arithmetic
     Rule(
         "accumulation",
@@ -166,6 +173,12 @@ RULES = (
         "an evaluator reads checkpoints, and none are kept: set checkpoints_kept to 1 or more, or validation to gang",
     ),
     Rule(
+        "resume_from",
+        lambda s: s.resume_from > 0 and s.strategy is Strategy.TENSOR_PARALLEL,
+        "no process of Tensor parallel holds a whole model to take up: begin anew with 0, or choose a strategy whose "
+        "devices hold all of it",
+    ),
+    Rule(
         "checkpoint_steps",
         lambda s: s.checkpoint_steps > 0 and s.checkpoints_kept == 0,
         "none would be kept: set checkpoints_kept to 1 or more, or checkpoint_steps to 0",
@@ -178,8 +191,8 @@ RULES = (
     ),
     Rule(
         "keras",
-        lambda s: s.kind is Kind.RECIPE and s.strategy is not Strategy.PARAMETER_SERVER and s.keras is Keras.TF_KERAS,
-        "Trainyard trains recipes with Keras 3 under {label}: leave keras empty, or run the program as a script",
+        lambda s: s.kind is Kind.RECIPE and s.strategy in SPLIT and s.keras is Keras.TF_KERAS,
+        "{label} splits models of Keras 3: leave keras empty",
     ),
     # Scripts
     Rule(

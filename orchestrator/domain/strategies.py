@@ -76,7 +76,7 @@ WORDS: dict[Strategy, Words] = {
     Strategy.TENSOR_PARALLEL: Words(
         "Tensor parallel",
         "Each layer split over devices, on one machine or several, for models too large for one device.",
-        frozenset({"workers", "devices_per_worker", "model_parallel"}),
+        frozenset({"workers", "devices_per_worker", "model_parallel", "steps_per_execution"}),
     ),
     Strategy.PIPELINE: Words(
         "Pipeline",

@@ -9,7 +9,7 @@ from worker_agent.protocol.states import DeviceKind, Keras, Kind, Strategy
 
 PLAIN: dict[str, dict[str, object]] = {
     "one_device": {},
-    "mirrored": {"devices_per_worker": 2, "cross_device": "hierarchical_copy"},
+    "mirrored": {"devices_per_worker": 2, "cross_device": "hierarchical_copy", "keras": Keras.TF_KERAS},
     "multi_worker_mirrored": {"workers": 2, "chief": True, "communication": "ring", "validation": "evaluator"},
     "parameter_server": {"workers": 2, "ps": 1, "min_shard_bytes": 1000, "keras": Keras.TF_KERAS},
     "central_storage": {"devices_per_worker": 2, "accumulation": 2},
@@ -55,7 +55,8 @@ REFUSED = [
     ("multi_worker_mirrored", {"validation": "evaluator", "checkpoints_kept": 0}, "validation", "none are kept"),
     ("mirrored", {"checkpoint_steps": 10, "checkpoints_kept": 0}, "checkpoint_steps", "none would be kept"),
     ("parameter_server", {"ps": 1, "keras": Keras.KERAS3}, "keras", "Keras 3 loses updates"),
-    ("mirrored", {"keras": Keras.TF_KERAS}, "keras", "with Keras 3 under Mirrored"),
+    ("tensor_parallel", {"keras": Keras.TF_KERAS}, "keras", "splits models of Keras 3"),
+    ("tensor_parallel", {"resume_from": 3}, "resume_from", "begin anew with 0"),
     ("mirrored", {"communication": "ring"}, "communication", "choose multi_worker_mirrored"),
     ("multi_worker_mirrored", {"cross_device": "nccl"}, "cross_device", "choose mirrored"),
     ("mirrored", {"min_shard_bytes": 1}, "min_shard_bytes", "choose parameter_server"),

@@ -121,7 +121,7 @@ def test_text_from_forms_is_read_as_numbers():
         ("working_dir", "a/../../b", "no .."),
         ("tf_config", 5, "has to be a text"),
         ("tf_config", {"a": math.nan}, "has to be JSON"),
-        ("requirements", "--index-url http://x", "options, addresses"),
+        ("requirements", "--find-links http://x", "options, addresses"),
         ("requirements", "-e .", "options, addresses"),
         ("requirements", "x @ http://x/y.whl", "options, addresses"),
         ("requirements", "einops==1\ngit+https://x", "'git+https://x' is not a package"),

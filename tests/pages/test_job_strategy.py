@@ -15,11 +15,16 @@ from orchestrator.models import User
 from tests.factories import make_job, make_replica
 from worker_agent.protocol.states import JobStatus, Kind, Strategy
 
-COMMON = {"keras": "3.15.1", "precision": "float32", "devices": ["CPU:0"], "memory_bytes": 700_000_000}
+COMMON = {
+    "keras": "3.15.1",
+    "precision": "float32",
+    "devices": ["/job:worker/replica:0/task:0/device:CPU:0", "CPU:1"],
+    "memory_bytes": 700_000_000,
+}
 TOLD = {
     "multi_worker_mirrored": (
         COMMON | {"replicas_in_sync": 4, "communication": "RING over gRPC", "accumulation": 2, "jit": True},
-        ["Replicas in sync", "4", "RING over gRPC", "2 passes a step", "Compiled with XLA", "700 MB", "CPU:0"],
+        ["Replicas in sync", "4", "RING over gRPC", "2 passes a step", "Compiled with XLA", "700 MB", ">CPU:0, CPU:1<"],
     ),
     "parameter_server": (
         COMMON
