@@ -153,12 +153,16 @@ def gang(
     **spec: Any,
 ) -> Gang:
     """Plans of a whole gang on this machine, written into `folder`. Each process of a script has its own copy of it."""
-    chief = strategy is Strategy.PARAMETER_SERVER
-    roles = [(Role.CHIEF, 0)] * chief + [(Role.WORKER, i) for i in range(workers)] + [(Role.PS, i) for i in range(ps)]
+    computing_chief = bool(spec.get("chief"))
+    roles = [(Role.CHIEF, 0)] * (computing_chief or strategy is Strategy.PARAMETER_SERVER)
+    roles += [(Role.WORKER, i) for i in range(workers - computing_chief)] + [(Role.PS, i) for i in range(ps)]
     addresses = {key: f"127.0.0.1:{port}" for key, port in zip(roles, free_ports(len(roles)), strict=True)}
     cluster: dict[str, list[str]] = {}
     for (role, _), address in addresses.items():
         cluster.setdefault(role.value, []).append(address)
+    if spec.get("validation") == "evaluator":  # beside the gang, in no cluster spec
+        roles.append((Role.EVALUATOR, 0))
+        addresses[Role.EVALUATOR, 0] = f"127.0.0.1:{free_ports(1)[0]}"
     members = []
     for number, (role, index) in enumerate(roles):
         place = folder / f"{role}-{index}"
@@ -169,7 +173,7 @@ def gang(
             code = place / "code"
             code.mkdir()
             shutil.copy(recipe, code)
-        alone = strategy in (Strategy.ONE_DEVICE, Strategy.MIRRORED)
+        alone = strategy in (Strategy.ONE_DEVICE, Strategy.MIRRORED, Strategy.CENTRAL_STORAGE, Strategy.TPU)
         launch = Launch(
             command_id=number,
             replica_id=number,

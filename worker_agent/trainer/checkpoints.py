@@ -5,12 +5,15 @@
     start = checkpoints.restore()                # before the first step, in every process
     …
     if checkpoints.is_due(step): checkpoints.save(step=…, epoch=…, metrics=…)
+    …
+    checkpoints.finish()
 
 Every process of a gang calls all of it, because reading a variable may be a collective. The chief writes into the
 place for checkpoints, the others into a scratch folder which they drop. What a save needs to be taken up exactly: the
 variables, the step, and the input's position, which follows from (seed, step) alone (see `data.training_input`).
 """
 
+import contextlib
 import math
 import shutil
 import tempfile
@@ -184,6 +187,12 @@ class Checkpoints:
             )
         )
 
+    def finish(self) -> None:
+        """The training is over, however many steps it took: an evaluator waits for no more. After the last `save`."""
+        if self._run.chief and self._run.checkpoints is not None and self._run.spec.validation == "evaluator":
+            with contextlib.suppress(OSError):
+                (self._run.checkpoints / _over(self._run.attempt)).touch()
+
     def _marker_of(self, name: str, place: Path, *, step: int, epoch: int, metrics: Mapping[str, float]) -> Marker:
         return Marker(
             name=name,
@@ -219,16 +228,22 @@ class Checkpoints:
         self._emitter.record(Facts(at=time(), facts={"checkpoint_failed": why[:500]}))
 
 
-def wait_for_next(folder: Path, *, after: tuple[int, int], pause: Callable[[float], None]) -> tuple[Path, Marker]:
-    """For an evaluator: the oldest complete checkpoint below `folder` that is newer than `after` (attempt, step).
+def wait_for_next(
+    folder: Path, *, after: tuple[int, int], pause: Callable[[float], None]
+) -> tuple[Path, Marker] | None:
+    """For an evaluator: the oldest complete checkpoint below `folder` that is newer than `after` (attempt, step), or
+    None once the training of that attempt is over and has left no more.
 
-    Waits for one; `pause(s)` sleeps, and raises when nobody wants to wait any more. The training is over with a marker
-    whose `step` is its `total_steps`. Read it with `load`, which says whether it was still there.
+    Waits for one; `pause(s)` sleeps, and raises when nobody wants to wait any more. Read it with `load`, which says
+    whether it was still there.
     """
     while True:
+        is_over = (folder / _over(after[0])).exists()
         for marker in complete_in(folder).values():
             if order_of(marker.name) > after:
                 return folder / marker.name, marker
+        if is_over:
+            return None
         pause(POLL_S)
 
 
@@ -239,6 +254,11 @@ def load(checkpoint: Path, state: State) -> bool:
     except (tf.errors.NotFoundError, tf.errors.DataLossError, tf.errors.OutOfRangeError):
         return False
     return True
+
+
+def _over(attempt: int) -> str:
+    """The name of the file that says that an attempt's training is over."""
+    return f"over-a{attempt}"
 
 
 def _chosen(run: Run) -> tuple[Path, Marker | None]:

@@ -28,6 +28,8 @@ class Legacy(Learner):
         def touch() -> None:
             x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(tf.nest.map_structure(zeros, element_spec))
             y_pred = self.forward(x, training=False)
+            if self.has_own_step:  # which may well have a loss of its own
+                return
             self.loss(x, y, y_pred, sample_weight, tf.constant(0), training=False)
             model.compiled_metrics.update_state(y, y_pred, sample_weight)
 
@@ -69,5 +71,7 @@ class Legacy(Learner):
     @property
     def state(self) -> list[tf.Variable]:
         metrics = [each for metric in self.model.metrics for each in metric.variables]
-        values = [*self.model.variables, *metrics, *self.model.optimizer.variables]
+        rate = getattr(self.optimizer, "_learning_rate", None)  # which is not among the optimizer's variables
+        rates = [rate] if hasattr(rate, "assign") else []
+        values = [*self.model.variables, *metrics, *self.model.optimizer.variables, *rates]
         return list({id(value): value for value in values}.values())

@@ -55,7 +55,15 @@ class Coordinator:
         )
         self._voice = Voice(task.emitter, self._size, leads=True, workers=1)
         self._voice.last_metrics = self._checkpoints.metrics
-        self._pace = Pace()
+        self._callbacks = tf.keras.callbacks.CallbackList(
+            self._recipe.callbacks(),
+            add_history=True,
+            model=self._served.model,
+            epochs=self._size.epochs,
+            steps=self._size.steps_per_epoch,
+            verbose=0,
+        )
+        self._pace = Pace(fixed=run.spec.steps_per_execution)
         self._is_traced = False
         self._epoch_losses: list[float] = []
         self._window = Window()
@@ -65,9 +73,15 @@ class Coordinator:
     def train(self) -> None:
         """Every epoch: its steps, then validation by the workers; at the end the export."""
         pump = Pump(self._schedule, self._deliver, in_flight=IN_FLIGHT_PER_WORKER * self._run.workers)
+        self._served.model.stop_training = False
+        self._callbacks.on_train_begin()
         for epoch in range(self._done // self._size.steps_per_epoch, self._size.epochs):
             self._epoch(epoch, pump)
+            if self._served.model.stop_training:
+                break
+        self._callbacks.on_train_end()
         pump.close()
+        self._checkpoints.finish()
         self._task.emitter.phase("saving")
         model, applied = self._served.to_export(), int(self._served.applied.numpy())
         export.write(self._run, self._recipe, model, metrics=self._voice.last_metrics, steps=applied)
@@ -77,11 +91,11 @@ class Coordinator:
         self._epoch_losses, self._window = [], Window()
         if self._done == epoch * self._size.steps_per_epoch:  # else a checkpoint from amid the epoch brought them along
             self._served.model.reset_metrics()
+        self._callbacks.on_epoch_begin(epoch)
         end = (epoch + 1) * self._size.steps_per_epoch
-        while self._scheduled < end:
+        while self._scheduled < end and not self._served.model.stop_training:
             self._task.stop.check()
-            wanted = self._run.spec.steps_per_execution or self._pace.steps
-            pump.put(self._checkpoints.steps_left(self._scheduled, min(wanted, end - self._scheduled)))
+            pump.put(self._checkpoints.steps_left(self._scheduled, min(self._pace.steps, end - self._scheduled)))
             if self._scheduled < end and self._checkpoints.is_due(self._scheduled, epoch_over=False):
                 pump.drain()
                 self._save(metrics_now(self._served.model))
@@ -95,7 +109,9 @@ class Coordinator:
         seconds = perf_counter() - began
         self._voice.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._served.rate.now, seconds=seconds)
         self._tell(memory_bytes=peak_bytes(), steps_of_workers=list(self._steps_of_workers))
-        if self._checkpoints.is_due(self._done, epoch_over=True, last=end == self._size.total_steps):
+        self._callbacks.on_epoch_end(epoch, logs)
+        last = self._served.model.stop_training or end == self._size.total_steps
+        if self._checkpoints.is_due(self._done, epoch_over=True, last=last):
             self._save(logs)
 
     def _schedule(self, steps: int) -> Any:
@@ -120,6 +136,8 @@ class Coordinator:
         if not first and self._window.add(worker=worker, seconds=seconds, staleness=told.staleness.tolist()):
             self._tell_window(told.metrics)
         self._voice.execution(first_step=self._done - count + 1, losses=losses, seconds=seconds)
+        for place, loss in enumerate(losses, start=(self._done - count) % self._size.steps_per_epoch):
+            self._callbacks.on_train_batch_end(place, {"loss": loss})
 
     def _tell_window(self, metrics: dict[str, Any]) -> None:
         """Rates, and the metrics of the epoch so far; those of a whole epoch are told at its end."""

@@ -29,9 +29,22 @@ def build(recipe: Program, rows: tf.data.Dataset, *, seed: int) -> Any:
 def evaluate_batch(model: Any, batch: Any) -> None:
     """Bring loss and metrics of one batch into the model's metrics."""
     x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(batch)
-    y_pred = model(x, training=False)
+    y_pred = forward(model, x, training=False)
     model.compute_loss(x, y, y_pred, sample_weight)
-    model.compute_metrics(x, y, y_pred, sample_weight)
+    note(model, x, y, y_pred, sample_weight)
+
+
+def forward(model: Any, x: Any, *, training: bool) -> Any:
+    """The model's outputs; `training` only where its `call` knows the word."""
+    return model(x, training=training) if model._expects_training_arg else model(x)
+
+
+def note(model: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any) -> None:
+    """Update the compiled metrics, without reading them unless the model's own way of computing metrics does."""
+    if type(model).compute_metrics is tf.keras.Model.compute_metrics:
+        model.compiled_metrics.update_state(y, y_pred, sample_weight)
+    else:
+        model.compute_metrics(x, y, y_pred, sample_weight)
 
 
 def metrics_now(model: Any) -> dict[str, float]:
@@ -47,7 +60,9 @@ def weights(model: Any) -> list[Any]:
 def state_variables(model: Any) -> list[Any]:
     """Weights, metrics, and the optimizer's slots, counter and rate."""
     metrics = (variable for metric in model.metrics for variable in metric.variables)
-    listed = [*weights(model), *metrics, *model.optimizer.variables()]
+    rate = getattr(model.optimizer, "_learning_rate", None)
+    rates = [rate] if hasattr(rate, "assign") else []
+    listed = [*weights(model), *map(_whole, metrics), *model.optimizer.variables(), *rates]
     return list({id(variable): variable for variable in listed}.values())
 
 

@@ -1,17 +1,19 @@
 """The model of a parameter-server training: its variables on the servers, and what the coordinator does with them as a
 whole: initial values, learning rate, checkpoints, export."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
 
+from worker_agent.protocol.checkpoints import Variable
 from worker_agent.trainer.checkpoints import Checkpoints, Variables
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.program import Program
 from worker_agent.trainer.run import Run
 from worker_agent.trainer.size import Size
 from worker_agent.trainer.strategies import legacy_model
-from worker_agent.trainer.strategies.variable_load import load_of_servers, partitioned
+from worker_agent.trainer.strategies.variable_load import load_of_servers, name_of, partitioned
 
 # Facts are short: a model of many layers does not name them all.
 NAMED_MAX = 50
@@ -34,16 +36,18 @@ class ServedModel:
             self.applied = tf.Variable(
                 0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
             )
+        self.model.optimizer.jit_compile = False  # XLA cannot update variables of other processes
         self._state = legacy_model.state_variables(self.model)
         self._unpartitioned: Any = None
         if partitioned(self._state):
             self._take_whole_initial_values(recipe, rows, seed=run.spec.seed)
+        replicas = strategy.num_replicas_in_sync
         with strategy.scope():
             self.rate = Rate(
                 self.model.optimizer,
                 base=run.spec.learning_rate,
                 target=run.scaled_rate,
-                factor=strategy.num_replicas_in_sync if run.spec.lr_scaling == "linear" else 1,
+                factor={"linear": replicas, "sqrt": math.sqrt(replicas)}.get(run.spec.lr_scaling, 1),
                 warmup_steps=round(run.spec.warmup_epochs * size.steps_per_epoch),
             )
 
@@ -79,6 +83,14 @@ class ServedModel:
 class RemoteVariables(Variables):
     """Variables of other processes, written to and read from this process's disk: left to itself, TensorFlow has
     every process write its own variables to its own."""
+
+    @property
+    def variables(self) -> list[Variable]:
+        """Name, shape and type of each; a partitioned one is what it would be in one piece."""
+        return [
+            Variable(name=name_of(each), shape=list(each.shape), dtype=tf.as_dtype(each.dtype).name)
+            for each in self.listed
+        ]
 
     def write(self, prefix: str) -> None:
         """All values."""

@@ -94,6 +94,7 @@ def train(task: Task, strategy: tf.distribute.Strategy, *, communication: str) -
         steps_per_execution=spec.steps_per_execution,
     )
     steps_done = driver.train()
+    checkpoints.finish()
     if run.chief:
         task.emitter.phase("saving")
         export.write(run, recipe, learner.model, metrics=voice.last_metrics, steps=steps_done)
@@ -132,7 +133,7 @@ def _resume(checkpoints: Checkpoints, strategy: tf.distribute.Strategy, rate: Ra
 
 def _validation(task: Task, learner: Learner, recipe: program.Program) -> Evaluation | None:
     rows = data.Rows(recipe, "validation")
-    if not rows.exist:
+    if task.run.spec.validation == "evaluator" or not rows.exist:
         return None
     run = task.run
     return Evaluation(

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from worker_agent.trainer.strategies import dealt
-from worker_agent.trainer.strategies.legacy_model import evaluate_batch
+from worker_agent.trainer.strategies.legacy_model import evaluate_batch, forward, note
 from worker_agent.trainer.strategies.served_model import ServedModel
 
 
@@ -90,11 +90,11 @@ class WorkerStep:
             return tf.cast(loss, tf.float32), self._at_apply
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(share)
         with tf.GradientTape() as tape:
-            y_pred = model(x, training=True)
+            y_pred = forward(model, x, training=True)
             loss = model.compute_loss(x, y, y_pred, sample_weight)
         gradients = tape.gradient(loss, model.trainable_variables)
         model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        model.compute_metrics(x, y, y_pred, sample_weight)
+        note(model, x, y, y_pred, sample_weight)
         return tf.cast(loss, tf.float32), self._at_apply
 
     def _evaluate_share(self, batch: Any) -> None:
