@@ -146,7 +146,8 @@ def _take(intake: Intake, report: Records, cursor: Cursor) -> None:
 def note_skipped(replica: Replica, *, why: str) -> None:
     """A record that nothing can be made of is passed over: said in the log each time, in the job's history once."""
     logger.error("skipped a record of replica %s: %s", replica.pk, why)
-    _note_once(replica, kind="record_skipped", text=f"A record of {replica.words} could not be stored and was skipped: {why}")
+    text = f"A record of {replica.words} could not be stored and was skipped: {why}"
+    _note_once(replica, kind="record_skipped", text=text)
 
 
 def _sort_in(intake: Intake, record: Record) -> None:
@@ -222,7 +223,8 @@ def _store_points(intakes: Sequence[Intake]) -> None:
         owner = series.Owner(replica_id=intake.replica.pk)
         if any(refused_owner == owner for refused_owner, _ in refused):
             intake.runs = {name: run for name, run in intake.runs.items() if (owner, name) not in refused}
-            text = f"{intake.replica.words} writes more than {series.NAMES_PER_OWNER} series; further names are not kept."
+            most = series.NAMES_PER_OWNER
+            text = f"{intake.replica.words} writes more than {most} series; further names are not kept."
             _note_once(intake.replica, kind="series_refused", text=text)
 
 

@@ -140,7 +140,8 @@ def _stop_forgotten(node: Node, replica_id: int, now: datetime) -> None:
 def _give_up_stuck(replica: Replica, node: Node, now: datetime) -> None:
     stuck_s = STUCK_AFTER.total_seconds()
     reason = (
-        f"{replica.words} of j-{replica.job_id} could not be ended within {stuck_s:.0f} s; its device may still be in use."
+        f"{replica.words} of j-{replica.job_id} could not be ended within {stuck_s:.0f} s; "
+        "its device may still be in use."
     )
     if node.state == NodeState.READY:
         try:
