@@ -20,13 +20,14 @@ import msgspec
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator import live
+from orchestrator import enqueue, live
 from orchestrator.models import Checkpoint, Job, Node, Replica
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import artifacts, checkpoints
 from orchestrator.services.errors import Conflict, FieldError, Invalid
 from worker_agent.protocol.checkpoints import MARKER, Marker, order_of, problem_of
+from worker_agent.protocol.states import JobStatus
 
 MARKER_BYTES_MAX = 16_000_000
 INCOMING_KEPT_S = 86_400
@@ -130,6 +131,8 @@ def _complete(replica: Replica, described: Marker, folder: Path, marker: bytes) 
         folder.rename(place)
         live.announce(live.job_group(job.pk), [live.checkpoints_changed()])
         checkpoints.drop_unkept(job)
+        if job.status == JobStatus.SUBMITTED:  # it may be the one that its next launch waits for
+            enqueue.dispatch_job(job.pk)
     return row
 
 

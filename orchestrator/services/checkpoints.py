@@ -5,6 +5,7 @@ when a job is launched. The files in Trainyard's own store are the business of `
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
@@ -27,6 +28,7 @@ SYNCHRONOUS = frozenset(
         Strategy.TPU,
     }
 )
+ARRIVES_WITHIN = timedelta(seconds=30)
 COUNT_MAX = 2**31 - 1
 METRICS_KEPT = 100
 METRIC_NAME_CHARS = 200
@@ -34,8 +36,8 @@ SHA256_CHARS = 64
 
 
 @dataclass(frozen=True)
-class Gone:
-    """The checkpoint that the job is to begin with is no longer there."""
+class NotThere:
+    """The checkpoint that the job is to begin with is gone, or still on its way: the job waits."""
 
     message: str
 
@@ -106,16 +108,21 @@ def drop_unkept(job: Job) -> None:
         shutil.rmtree(folder_of(row), ignore_errors=True)
 
 
-def to_begin_with(job: Job, spec: JobSpec) -> Checkpoint | Gone | None:
-    """The newest usable checkpoint of the job's own; else the one it was asked to resume from; None to begin anew."""
-    own = (row for row in Checkpoint.objects.filter(job=job, usable=True) if _is_there(row))
-    if (newest := next(own, None)) is not None:
-        return newest
+def to_begin_with(job: Job, spec: JobSpec, *, now: datetime) -> Checkpoint | NotThere | None:
+    """The newest usable checkpoint of the job's own; else the one it was asked to resume from; None to begin anew.
+
+    One that was completed a moment ago is waited for: its agent is sending it.
+    """
+    for row in Checkpoint.objects.filter(job=job):
+        if row.usable and _is_there(row):
+            return row
+        if not row.usable and now - row.created_at < ARRIVES_WITHIN:
+            return NotThere(f"waits for the checkpoint at step {row.step}, which is on its way from its node")
     if not spec.resume_from:
         return None
     wanted = Checkpoint.objects.filter(pk=spec.resume_from, usable=True).first()
     if wanted is None or not _is_there(wanted):
-        return Gone(f"The checkpoint {spec.resume_from}, which it is to begin with, is no longer there.")
+        return NotThere(f"The checkpoint {spec.resume_from}, which it is to begin with, is no longer there.")
     return wanted
 
 

@@ -16,7 +16,7 @@ from orchestrator.domain.batching import BatchPlan
 from orchestrator.domain.planning import Placed, PlannedReplica
 from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Node, Replica
 from orchestrator.services import checkpoints, outbox
-from orchestrator.services.checkpoints import Gone
+from orchestrator.services.checkpoints import NotThere
 from orchestrator.services.snapshot import cluster_view
 from orchestrator.services.transitions import announce_job, announce_replicas, move_job
 from worker_agent.protocol.commands import Launch
@@ -59,8 +59,8 @@ def _dispatch(job_id: int, now: datetime) -> bool:
     avoided = frozenset() if spec.tf_config else _ports_of_earlier_launches(job)
     view = cluster_view(cluster, ports_avoided=avoided)
     outcome = planning.place(spec, view, port_offset=(job.pk + job.attempt) * PORT_STRIDE)
-    begin = checkpoints.to_begin_with(job, spec)
-    if not isinstance(outcome, Placed) or isinstance(begin, Gone):
+    begin = checkpoints.to_begin_with(job, spec, now=now)
+    if not isinstance(outcome, Placed) or isinstance(begin, NotThere):
         reason = _why_not(begin, outcome)
         if job.waiting_for != reason:
             Job.objects.filter(pk=job.pk).update(waiting_for=reason)
@@ -71,12 +71,12 @@ def _dispatch(job_id: int, now: datetime) -> bool:
     return True
 
 
-def _why_not(begin: Checkpoint | Gone | None, outcome: Placed | planning.NotNow | planning.Never) -> str:
+def _why_not(begin: Checkpoint | NotThere | None, outcome: Placed | planning.NotNow | planning.Never) -> str:
     if isinstance(outcome, planning.NotNow):
         return outcome.waiting_for
     if isinstance(outcome, planning.Never):
         return outcome.message
-    return begin.message if isinstance(begin, Gone) else ""
+    return begin.message if isinstance(begin, NotThere) else ""
 
 
 def _apply(

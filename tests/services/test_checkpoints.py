@@ -4,11 +4,13 @@ import hashlib
 import io
 import tarfile
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 from django.contrib.auth.models import AnonymousUser
+from django.test import TestCase
 
 from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Replica, User
 from orchestrator.queries import checkpoints as queries
@@ -194,9 +196,29 @@ def test_a_gang_that_is_launched_again_goes_on_from_the_newest(now, gateway, dja
 def test_one_whose_files_are_gone_is_passed_over(root: Path) -> None:
     replica = make_replica()
     older, newer = send(replica, 10), send(replica, 20)
-    assert checkpoints.to_begin_with(replica.job, replica.job.typed_spec) == newer
+    assert begins(replica.job) == newer
     (root / str(replica.job_id) / newer.name / MARKER).unlink()
-    assert checkpoints.to_begin_with(replica.job, replica.job.typed_spec) == older
+    assert begins(replica.job) == older
+
+
+def test_a_launch_waits_for_the_one_that_is_on_its_way_but_not_for_ever(enqueued) -> None:
+    replica = make_replica(make_job(status=JobStatus.RESTARTING))
+    older = send(replica, 10)
+    say(replica, 20)
+    assert begins(replica.job) == checkpoints.NotThere(
+        "waits for the checkpoint at step 20, which is on its way from its node"
+    )
+    assert begins(replica.job, later_s=31) == older
+    Job.objects.filter(pk=replica.job_id).update(status=JobStatus.SUBMITTED)
+    with TestCase.captureOnCommitCallbacks(execute=True):
+        newer = send(replica, 20)
+    assert begins(replica.job) == newer
+    assert [arguments for _, arguments in enqueued] == [{"job_id": replica.job_id}]
+
+
+def begins(job: Job, *, later_s: float = 0) -> object:
+    """What a launch of the job begins with, so many seconds from now."""
+    return checkpoints.to_begin_with(job, job.typed_spec, now=later(datetime.now(UTC), later_s))
 
 
 def test_in_a_shared_folder_the_training_decides_what_is_kept(now) -> None:
