@@ -36,6 +36,9 @@ class Evaluation:
 
     def _replica_step(self, batch: Any) -> None:
         learner = self._learner
+        if learner.has_own_test:
+            learner.model.test_step(batch)
+            return
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
         rows = tf.shape(tf.nest.flatten(x)[0])[0]
         y_pred = learner.forward(x, training=False)

@@ -26,12 +26,14 @@ class Learner(ABC):
     model: Any
     optimizer: Any
     parts: int = 1
+    saves_together = False  # True where saving the model is a collective, which each worker of a gang calls
 
     def __init__(self, model: Any, strategy: tf.distribute.Strategy) -> None:
         self.model = model
         self.strategy = strategy
         self.optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
         self.has_own_step = type(model).train_step is not keras.Model.train_step
+        self.has_own_test = type(model).test_step is not keras.Model.test_step
         self.shares_variables = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
 
     @abstractmethod
@@ -137,11 +139,7 @@ class RowsHere(threading.local):
 
 def learner_of(model: Any, strategy: tf.distribute.Strategy) -> Learner:
     """The model of `build_model`, ready; raises `TrainingFailed` when it cannot be trained."""
-    if not isinstance(model, keras.Model):
-        kind = f"{type(model).__module__}.{type(model).__name__}"
-        raise TrainingFailed(f"build_model() returned {kind}, not a Keras model.")
-    if getattr(model, "optimizer", None) is None:
-        raise TrainingFailed("build_model() returned a model that is not compiled: call model.compile(…) in it.")
+    check_model(model)
     if keras.__name__ == "tf_keras":
         from worker_agent.trainer.loop.legacy import Legacy
 
@@ -149,6 +147,16 @@ def learner_of(model: Any, strategy: tf.distribute.Strategy) -> Learner:
     from worker_agent.trainer.loop.keras3 import Keras3
 
     return Keras3(model, strategy)
+
+
+def check_model(model: Any) -> Any:
+    """`model` if it can be trained; raises `TrainingFailed`."""
+    if not isinstance(model, keras.Model):
+        kind = f"{type(model).__module__}.{type(model).__name__}"
+        raise TrainingFailed(f"build_model() returned {kind}, not a Keras model.")
+    if getattr(model, "optimizer", None) is None:
+        raise TrainingFailed("build_model() returned a model that is not compiled: call model.compile(…) in it.")
+    return model
 
 
 def require(owner: Any, *names: str) -> None:

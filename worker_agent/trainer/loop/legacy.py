@@ -12,6 +12,8 @@ _MODEL_NAMES = ("compiled_loss", "_expects_training_arg")
 class Legacy(Learner):
     """tf_keras notes the loss while it computes it, and reads metrics over all replicas where there are several."""
 
+    saves_together = True  # metrics are saved with the model, and read over all replicas
+
     def __init__(self, model: Any, strategy: tf.distribute.Strategy) -> None:
         super().__init__(model, strategy)
         require(model, *_MODEL_NAMES)

@@ -1,6 +1,9 @@
 """What the synchronous strategies share: from a strategy object to the trained model, in either Keras."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import time
 from typing import Any
 
@@ -98,6 +101,10 @@ def train(task: Task, strategy: tf.distribute.Strategy, *, communication: str) -
     if run.chief:
         task.emitter.phase("saving")
         export.write(run, recipe, learner.model, metrics=voice.last_metrics, steps=steps_done)
+    elif learner.saves_together:
+        with TemporaryDirectory(prefix="export-") as scratch:
+            dropped = replace(run, artifacts=Path(scratch) / "artifacts")
+            export.write(dropped, recipe, learner.model, metrics=voice.last_metrics, steps=steps_done)
     _leave_together(strategy, run.workers)
 
 
