@@ -343,7 +343,7 @@ def test_requirements_are_installed_once_and_kept(tmp_path: Path, keras3: Zygote
         for name in ("first", "second")
     ]
     missing = script(tmp_path / "missing", using, requirements="trainyard-no-such-package", env=index)
-    refused = script(tmp_path / "refused", using, requirements="--index-url https://example.org/simple", env=index)
+    refused = script(tmp_path / "refused", using, requirements="--requirement other.txt", env=index)
     for job in (*jobs, missing, refused):
         member = job.members[0]
         plan = msgspec.structs.replace(member.plan, environments=str(tmp_path / "packages"))

@@ -1,0 +1,41 @@
+"""Unmodified programs through real agents: roles, metrics, the end of those who join for ever, and honest failures."""
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.e2e.stack import Stack
+
+pytestmark = [pytest.mark.stack, pytest.mark.tf]
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "examples/scripts"
+
+
+def script(name: str) -> dict[str, object]:
+    absent = {"recipe": None, "epochs": None}
+    return absent | {"kind": "script", "code": {"filename": name, "text": (SCRIPTS / name).read_text()}}
+
+
+def test_parameter_servers_of_a_script_are_ended_when_its_chief_has_ended(stack: Stack) -> None:
+    job = stack.submit(**script("parameter_server_loop.py"), strategy="parameter_server", workers=1, ps=1)
+    done = stack.wait_for_job(job["id"], "succeeded", within_s=200)
+    assert done["cause"] == "completed"
+    assert done["metrics"]["loss"] > 0
+    assert done["step"] == 60
+    (loss,) = stack.get(f"/jobs/{job['id']}/series", names="loss")["loss"]
+    assert loss["steps"] == [10, 20, 30, 40, 50, 60]
+    replicas = stack.get(f"/jobs/{job['id']}/replicas")
+    assert {replica["role"] for replica in replicas} == {"chief", "worker", "ps"}
+    assert not any(psutil.pid_exists(replica["pid"]) for replica in replicas)
+
+
+def test_a_script_that_fails_shows_its_own_error(stack: Stack) -> None:
+    """Keras 3's fit has no parameter servers: the job says so in Keras' words, and nobody is left waiting."""
+    job = stack.submit(
+        **script("parameter_server_fit.py"), strategy="parameter_server", workers=1, ps=1, keras="keras3"
+    )
+    failed = stack.wait_for_job(job["id"], "failed", within_s=200)
+    assert failed["cause"] == "exception"
+    assert "parameter_server_fit.py, line 2" in failed["reason"]
+    assert all(replica["status"] == "exited" for replica in stack.get(f"/jobs/{job['id']}/replicas"))
