@@ -107,6 +107,8 @@ OFFERED = (
     Strategy.MIRRORED,
     Strategy.MULTI_WORKER_MIRRORED,
     Strategy.PARAMETER_SERVER,
+    Strategy.CENTRAL_STORAGE,
+    Strategy.TPU,
 )
 
 

@@ -70,7 +70,7 @@ def test_text_from_forms_is_read_as_numbers():
         ("name", "x" * 101, "101 characters"),
         ("name", ["a"], "has to be a text"),
         ("strategy", None, "choose one of one_device"),
-        ("strategy", "tpu", "has to be one of"),
+        ("strategy", "horovod", "has to be one of"),
         ("strategy", {}, "has to be one of"),
         ("workers", 0, "from 1 to 1024, not 0"),
         ("workers", True, "whole number"),
