@@ -16,7 +16,7 @@ from time import monotonic, time
 from typing import Protocol, TextIO
 
 from worker_agent.protocol import codec
-from worker_agent.protocol.records import Phase, Points, Progress, Record
+from worker_agent.protocol.records import Facts, FactValue, Phase, Points, Progress, Record
 from worker_agent.spool import Writer
 
 FLUSH_S = 0.05
@@ -68,6 +68,10 @@ class Emitter:
     def phase(self, name: str, detail: str = "") -> None:
         """A milestone of the process."""
         self._append(Phase(at=time(), name=name, detail=detail))
+
+    def facts(self, **facts: FactValue) -> None:
+        """What is particular to this replica."""
+        self._append(Facts(at=time(), facts=facts))
 
     def flush(self) -> None:
         """Write what has come so far."""

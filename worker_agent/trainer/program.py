@@ -44,6 +44,16 @@ class Program:
         make: Callable[[dict[str, ParamValue]], list[Any]] | None = getattr(self._module, "callbacks", None)
         return list(make(dict(self.params))) if make is not None else []
 
+    def layouts(self) -> dict[str, list[str]] | None:
+        """What the optional `build_layouts(params)` returns: variable path pattern → what splits each axis."""
+        make: Callable[[dict[str, ParamValue]], Any] | None = getattr(self._module, "build_layouts", None)
+        return dict(make(dict(self.params))) if make is not None else None
+
+    def stages(self, count: int) -> list[list[str]] | None:
+        """What the optional `build_stages(params, count)` returns: the names of the model's layers, stage by stage."""
+        make: Callable[[dict[str, ParamValue], int], Any] | None = getattr(self._module, "build_stages", None)
+        return [list(names) for names in make(dict(self.params), count)] if make is not None else None
+
 
 def check(entry: Path) -> None:
     """Raise `TrainingFailed` with file and line when the recipe cannot be a recipe. Does not run it."""

@@ -24,6 +24,7 @@ _ROOMS = {
     Strategy.CENTRAL_STORAGE: "central_storage",
     Strategy.TPU: "tpu",
     Strategy.TENSOR_PARALLEL: "tensor_parallel",
+    Strategy.PIPELINE: "pipeline",
 }
 
 

@@ -1,0 +1,93 @@
+"""Pipeline: stages on the devices of one process and of two take the steps of the unsplit model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer.gang import Gang, Member, Zygote, gang
+from worker_agent.protocol.records import Facts
+from worker_agent.protocol.states import Cause, Strategy
+
+pytestmark = pytest.mark.tf
+
+STAGED = Path(__file__).parent / "recipes/staged.py"
+GIVEN = {"epochs": 2, "global_batch_size": 24, "seed": 3}
+STEPS = 20
+
+
+def started(folder: Path, zygote: Zygote, strategy: Strategy, **given: Any) -> Gang:
+    folder.mkdir()
+    return gang(folder, STAGED, strategy, **{**GIVEN, **given}).start(zygote)
+
+
+def ended(job: Gang) -> Member:
+    """The leading process, once it has ended well; those that serve it are stopped, as their agents stop them."""
+    lead = job["worker:0"]
+    job.wait(120, names=["worker:0"])
+    job.stop()
+    job.wait(30)
+    assert lead.exit().cause is Cause.COMPLETED, lead.log()
+    return lead
+
+
+def facts(member: Member) -> dict[str, Any]:
+    return {name: value for record in member.of(Facts) for name, value in record.facts.items()}
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+def test_the_steps_are_those_of_the_unsplit_model(optimizer: str, tmp_path: Path, keras3: Zygote) -> None:
+    params = {"optimizer": optimizer}
+    one = started(tmp_path / "one", keras3, Strategy.ONE_DEVICE, params=params)
+    here = started(tmp_path / "here", keras3, Strategy.PIPELINE, devices=2, micro_batches=1, params=params)
+    apart = started(tmp_path / "apart", keras3, Strategy.PIPELINE, workers=2, devices=2, micro_batches=4, params=params)
+    truth = ended(one)
+    losses = truth.series("loss")
+    assert len(losses) == STEPS
+    for job in (here, apart):
+        lead = ended(job)
+        found = lead.series("loss")
+        assert found.keys() == losses.keys()
+        assert max(abs(found[step] - losses[step]) for step in losses) <= 1e-6
+        for mine, theirs in zip(lead.summaries(), truth.summaries(), strict=True):
+            assert mine.metrics == pytest.approx(theirs.metrics, abs=1e-5)
+    told = facts(apart["worker:0"])
+    assert [stage["layers"] for stage in told["stages"]] == ["first", "second", "third", "scores"]
+    assert [stage["parameters"] for stage in told["stages"]] == [544, 1056, 1056, 132]
+    assert told["parameters"] == 1600
+    assert told["bubble"] == pytest.approx(3 / 7, abs=1e-3)
+    assert facts(apart["worker:1"])["memory_bytes"] > 0
+
+
+def test_overlap_is_measured_on_steps_of_the_training(tmp_path: Path, keras3: Zygote) -> None:
+    job = started(tmp_path / "job", keras3, Strategy.PIPELINE, devices=2, epochs=20, checkpoints_kept=0)
+    told = facts(ended(job))
+    assert told["step_ms"] > 0
+    assert told["step_in_turn_ms"] > 0
+    assert told["overlap"] == pytest.approx(told["step_in_turn_ms"] / told["step_ms"], abs=0.01)
+    assert 0 <= told["bubble_measured"] < 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("name", "names 'nowhere'; the model's layers are first, second, third, scores"),
+        ("homeless", "gives the layer 'second' to no stage"),
+        ("count", "gave 1 stages for 2 devices"),
+    ],
+)
+def test_stages_that_cannot_be_are_refused_in_words(wrong: str, words: str, tmp_path: Path, keras3: Zygote) -> None:
+    job = started(tmp_path / "job", keras3, Strategy.PIPELINE, devices=2, params={"wrong": wrong})
+    job.wait(60)
+    assert words in job["worker:0"].failure().message
+
+
+def test_a_pipeline_goes_on_from_its_checkpoint(tmp_path: Path, keras3: Zygote) -> None:
+    place = tmp_path / "checkpoints"
+    whole = ended(started(tmp_path / "whole", keras3, Strategy.PIPELINE, devices=2, checkpoints=place))
+    first = sorted(place.glob("*"))[0]
+    rest = ended(started(tmp_path / "rest", keras3, Strategy.PIPELINE, devices=2, restore=first))
+    losses = whole.series("loss")
+    found = rest.series("loss")
+    assert list(found) == list(range(STEPS // 2 + 1, STEPS + 1))
+    assert max(abs(found[step] - losses[step]) for step in found) <= 1e-6

@@ -1,0 +1,44 @@
+"""A process that only serves: a TensorFlow server on whose devices another process of the gang computes."""
+
+from time import time
+
+import tensorflow as tf
+
+from worker_agent.protocol.records import Facts
+from worker_agent.protocol.states import DeviceKind, Role
+from worker_agent.trainer.memory import peak_bytes
+from worker_agent.trainer.run import Run
+from worker_agent.trainer.strategies.interface import Task
+
+MEMORY_EVERY_S = 10.0
+# Memory is told again when it has grown by this factor.
+MEMORY_GROWTH = 1.02
+
+
+def serve(task: Task) -> None:
+    """Serve until the process is ended from outside."""
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    server = tf.distribute.Server(
+        resolver.cluster_spec(),
+        job_name=resolver.task_type,
+        task_index=resolver.task_id,
+        protocol="grpc",
+        config=_server_config(task.run),
+    )
+    task.emitter.phase("serving", server.target)
+    told = 0
+    while True:
+        if peak_bytes() > MEMORY_GROWTH * told:
+            told = peak_bytes()
+            task.emitter.record(Facts(at=time(), facts={"memory_bytes": told}))
+        # Not server.join(): it would hold the interpreter, and nothing could be written or answered any more.
+        task.stop.pause(MEMORY_EVERY_S)
+
+
+def _server_config(run: Run) -> tf.compat.v1.ConfigProto:
+    """A server knows nothing of `tf.config`: its devices, memory and threads have to be said once more."""
+    config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=run.threads)
+    config.gpu_options.allow_growth = True
+    if run.role is Role.WORKER and run.device_kind is DeviceKind.CPU:
+        config.device_count["CPU"] = run.devices
+    return config
