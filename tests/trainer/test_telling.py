@@ -6,6 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import trainyard
+from trainyard import telling
+from worker_agent.trainer.emit import Emitter
+from worker_agent.trainer.script.voice import RecipeVoice
+
 PROGRAM = """
 import os, sys, trainyard
 trainyard.log(3, loss=0.25, accuracy=1)
@@ -37,3 +42,22 @@ def test_in_a_process_that_a_script_starts_it_appends(tmp_path: Path) -> None:
         {"step": 3, "of": 10, "epoch": 1, "epochs": 2},
         {"step": 4, "scalars": {"loss": 0.125}},
     ]
+
+
+def test_in_a_recipe_it_is_a_point_like_any_other() -> None:
+    told: list[tuple[int, dict[str, float]]] = []
+
+    class Told(Emitter):
+        def __init__(self) -> None:
+            """Without a thread."""
+
+        def log(self, step: int, /, **scalars: float) -> None:
+            told.append((step, scalars))
+
+    telling.connect(RecipeVoice(Told()))
+    try:
+        trainyard.log(5, loss=0.5)
+        trainyard.progress(5, of=10)
+    finally:
+        telling.connect(None)
+    assert told == [(5, {"loss": 0.5})]

@@ -5,6 +5,7 @@ import sys
 import traceback
 from time import time
 
+import trainyard.telling
 from worker_agent.protocol.job_spec import keras_of
 from worker_agent.protocol.records import Failure
 from worker_agent.protocol.states import Cause, Keras, Kind, Role, Strategy
@@ -14,6 +15,7 @@ from worker_agent.trainer.failure import failure_of
 from worker_agent.trainer.outcome import ExitCode, Stopped, code_of
 from worker_agent.trainer.run import Run
 from worker_agent.trainer.script import launcher
+from worker_agent.trainer.script.voice import RecipeVoice
 from worker_agent.trainer.stopping import StopSignal, take_sigterm
 from worker_agent.trainer.strategies.interface import Task, room_of
 
@@ -27,6 +29,7 @@ def conduct(run: Run, sink: Sink) -> int:
         return launcher.conduct(run, sink)
     take_sigterm()
     emitter = install(Emitter(sink))
+    trainyard.telling.connect(RecipeVoice(emitter))
     stop = StopSignal(leave=emitter.close)
     try:
         _train(run, emitter, stop)

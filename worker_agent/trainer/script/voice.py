@@ -80,3 +80,17 @@ class ScriptVoice:
             if not counted:
                 self._emitter.record(Progress(at=time(), step=step, total_steps=0, epoch=0, epochs=0))
             self._emitter.record(Summary(at=time(), epoch=epoch, metrics=latest))
+
+
+class RecipeVoice:
+    """What `trainyard.log` reaches from within a recipe: points. How far the training is, the loop itself tells."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
+
+    def scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        """One point of each scalar at `step`."""
+        self._emitter.log(step, **scalars)
+
+    def progress(self, step: int, total_steps: int, epoch: int, epochs: int) -> None:
+        """Nothing."""
