@@ -22,6 +22,10 @@ LINGER = timedelta(seconds=30)
 # An evaluator still reads the last checkpoint when the training has ended; an evaluator that hangs shall not keep the
 # devices for ever.
 EVALUATION = timedelta(minutes=10)
+# One process trains, the others serve it and have nothing to end.
+SERVED = frozenset({Strategy.PARAMETER_SERVER, Strategy.PIPELINE})
+# One process trains; the others serve it until they are ended.
+SERVED = frozenset({Strategy.PARAMETER_SERVER, Strategy.PIPELINE})
 # Decided outside the gang: no failure of a replica changes these any more.
 DECIDED_OUTSIDE = frozenset({Cause.STOPPED, Cause.TIME_LIMIT, Cause.COMPLETED})
 PEER_WORDS = (
@@ -158,8 +162,8 @@ def _finish_stopping(gang: GangFacts) -> Finish:
 
 def _completed(gang: GangFacts) -> bool:
     """Whether the training itself came to its end, whatever happened to those who only served it."""
-    if gang.strategy is Strategy.PARAMETER_SERVER:
-        return any(replica.role is Role.CHIEF and replica.cause is Cause.COMPLETED for replica in gang.replicas)
+    if gang.strategy in SERVED:
+        return all(replica.cause is Cause.COMPLETED for replica in gang.replicas if _is_awaited(replica, gang))
     trained = [replica for replica in gang.replicas if replica.role is not Role.EVALUATOR]
     return all(replica.cause is Cause.COMPLETED for replica in trained)
 
@@ -178,14 +182,14 @@ def _training_done(gang: GangFacts, now: datetime) -> bool:
     evaluates = any(
         replica.role is Role.EVALUATOR and replica.status not in TERMINAL_REPLICA for replica in gang.replicas
     )
-    patience = timedelta(0) if is_script or gang.strategy is Strategy.PARAMETER_SERVER else LINGER
+    patience = timedelta(0) if is_script or gang.strategy in SERVED else LINGER
     if evaluates:
         patience = LINGER if is_script else EVALUATION
     return now - max(ended) >= patience
 
 
 def _is_awaited(replica: ReplicaFacts, gang: GangFacts) -> bool:
-    if gang.kind is Kind.SCRIPT and gang.strategy is not Strategy.PARAMETER_SERVER:
+    if gang.kind is Kind.SCRIPT and gang.strategy not in SERVED:
         return replica.role in (Role.CHIEF, Role.WORKER)
     has_chief = any(other.role is Role.CHIEF for other in gang.replicas)
     return replica.index == 0 and replica.role is (Role.CHIEF if has_chief else Role.WORKER)

@@ -44,6 +44,24 @@ def test_under_parameter_servers_the_chief_decides():
     assert decide(stopping, now=NOW) == Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "")
 
 
+def test_in_a_pipeline_the_first_worker_decides():
+    assert decide(gang(ended(0), replica(1), strategy=Strategy.PIPELINE), now=NOW) == End(Cause.COMPLETED, "")
+    assert decide(gang(replica(0), replica(1), strategy=Strategy.PIPELINE), now=NOW) == Wait()
+
+
+def test_the_stages_of_a_pipeline_are_ended_when_the_first_worker_has_trained():
+    gang_of = [ended(0), replica(1), replica(2)]
+    assert decide(gang(*gang_of, strategy=Strategy.PIPELINE), now=NOW) == End(Cause.COMPLETED, "")
+    late = gang(
+        ended(0),
+        ended(1, Cause.STOPPED),
+        strategy=Strategy.PIPELINE,
+        status=JobStatus.STOPPING,
+        cause=Cause.STOPPED,
+    )
+    assert decide(late, now=NOW).status == JobStatus.SUCCEEDED
+
+
 @pytest.mark.parametrize("strategy", [Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER])
 def test_an_evaluator_has_time_for_the_last_checkpoint_and_not_without_end(strategy):
     evaluator = replica(0, role=Role.EVALUATOR)
