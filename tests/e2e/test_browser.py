@@ -211,6 +211,44 @@ def test_a_metric_named_like_a_tag_is_shown_as_text(page: Page, stack: Stack) ->
     assert page.title() != "broken"
 
 
+def test_a_chart_is_read_and_zoomed_by_keyboard_and_drawn_before_printing(page: Page, stack: Stack) -> None:
+    job = stack.submit(name="keys")
+    stack.wait_for_job(job["id"], "succeeded")
+    (loss,) = stack.get(f"/jobs/{job['id']}/series", names="loss", points=20_000)["loss"]
+    page.goto(f"{stack.url}/jobs/{job['id']}/")
+    plot, shown = page.locator('[data-chart="loss"] .ty-plot'), page.locator('[data-chart="loss"] .ty-legend .v').first
+    expect(plot.locator("canvas")).to_be_visible()
+    plot.focus()
+
+    def reads_first(after: str) -> bool:
+        page.keyboard.press(after)
+        page.keyboard.press("Home")
+        page.evaluate("() => new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        return math.isclose(number(shown.inner_text()), loss["values"][0], rel_tol=1e-2)
+
+    assert reads_first("End")
+    page.keyboard.press("End")
+    assert not reads_first("+")
+    assert reads_first("0")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    expect(page.locator("[data-chart]:not(:has(canvas))")).to_have_count(0)
+
+
+def test_a_refused_upload_keeps_its_reason(page: Page, stack: Stack) -> None:
+    page.goto(f"{stack.url}/jobs/new/")
+    page.locator('input[name="source"][value="upload"]').check()
+    bad = {"name": "bad.py", "mimeType": "text/x-python", "buffer": b"def build_model(params)\n"}
+    page.locator("#f-upload").set_input_files(files=[bad])
+    error = page.locator("#f-upload-e")
+    expect(error).to_contain_text("bad.py, line 1")
+    with page.expect_response("**/jobs/new/preview/"):
+        page.get_by_label("Name", exact=True).fill("refused")
+    expect(error).to_contain_text("bad.py, line 1")
+    with page.expect_response("**/jobs/new/preview/"):
+        page.get_by_role("button", name="Start job").click()
+    expect(error).to_contain_text("bad.py, line 1")
+
+
 def test_what_was_typed_survives_an_error(page: Page, stack: Stack, yard: Yard) -> None:
     page.goto(f"{stack.url}/jobs/new/")
     page.get_by_label("Name", exact=True).fill("kept")
