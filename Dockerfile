@@ -8,6 +8,8 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_
 WORKDIR /srv/trainyard
 
 FROM base AS control-plane
+# Programs are fetched from git addresses.
+RUN apt-get update -q && apt-get install -q -y --no-install-recommends git ca-certificates && rm -rf /var/lib/apt/lists/*
 COPY requirements/control.txt requirements/
 RUN pip install --require-hashes --no-deps -r requirements/control.txt
 COPY manage.py ./
@@ -28,6 +30,7 @@ ARG KIND=cpu
 COPY requirements/agent-${KIND}.txt requirements/no-deps.txt requirements/
 RUN pip install --require-hashes --no-deps -r requirements/agent-${KIND}.txt -r requirements/no-deps.txt
 COPY worker_agent worker_agent
+COPY trainyard trainyard
 RUN useradd --system --uid 10002 --create-home --home-dir /var/lib/trainyard-agent --shell /usr/sbin/nologin trainyard
 USER trainyard
 VOLUME /var/lib/trainyard-agent

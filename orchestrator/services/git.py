@@ -56,6 +56,8 @@ def fetch(url: str, ref: str = "", path: str = "") -> Fetched:
     Takes `TIME_S` at most; raises `GitRefused`.
     """
     _check(url, ref, path)
+    if shutil.which("git") is None:
+        raise GitRefused("git is not installed where the web server runs: upload the program as an archive instead")
     if not _busy.acquire(timeout=1.0):
         raise GitRefused("too many repositories are being fetched at the moment: try again in a few seconds")
     folder = Path(tempfile.mkdtemp(prefix="trainyard-git-"))
