@@ -65,12 +65,11 @@ class Steps:
 
     def _tell(self) -> None:
         work, together = (float(np.median(self._seconds[in_turn])) for in_turn in (True, False))
-        stages = len(self._learner.stages)
+        idle = max(0.0, 1 - work / (len(self._learner.stages) * together))
+        self._emitter.log(int(self.count.numpy()), bubble=idle)
         self._emitter.facts(
-            bubble_measured=round(max(0.0, 1 - work / (stages * together)), 3),
-            overlap=round(work / together, 3),
-            step_ms=round(together * 1e3, 3),
-            step_in_turn_ms=round(work * 1e3, 3),
+            overlap=f"{work / together:.2f} times as fast as one part after the other "
+            f"({together * 1e3:.2f} ms a step, {work * 1e3:.2f} ms)"
         )
 
     def _step(self, batch: Any, *, in_turn: bool) -> tf.Tensor:
