@@ -10,7 +10,7 @@ from dashboard.views.job_choices import OPTIONS
 from orchestrator.domain.batching import BatchPlan
 from orchestrator.domain.planning import NodeView, PlannedReplica
 from orchestrator.services.submission import Preview
-from worker_agent.protocol.findings import Finding
+from orchestrator.domain.findings import Finding
 from worker_agent.protocol.job_spec import keras_of
 from worker_agent.protocol.scripts import runs_script
 from worker_agent.protocol.states import NodeState, Role, Strategy
@@ -130,7 +130,7 @@ def _rows(batch: BatchPlan, values: Mapping[str, str]) -> list[tuple[str, str]]:
     if values["strategy"] == Strategy.TPU:
         rows = []
     if base is None or rate is None:
-        rows.append(("Learning rate", "the recipe’s own"))
+        rows.append(("Learning rate", "the recipe's own"))
     elif rate == base:
         rows.append(("Learning rate", f"{base:g}"))
     else:
