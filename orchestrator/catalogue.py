@@ -53,7 +53,8 @@ def inspect_source(text: str, filename: str) -> RecipeInfo:
     problems: list[str] = []
     literals = _literals(tree, filename, problems)
     params = _params(literals.get("PARAMS"), filename, problems)
-    problems += _missing_functions(tree, filename)
+    defined = _defined(tree)
+    problems += _missing_functions(defined, filename)
     title = literals.get("TITLE", (0, ""))[1]
     description = literals.get("DESCRIPTION", (0, ""))[1]
     return RecipeInfo(
@@ -61,6 +62,7 @@ def inspect_source(text: str, filename: str) -> RecipeInfo:
         description=description if isinstance(description, str) else "",
         params=tuple(params),
         problems=tuple(problems),
+        stages=not defined.isdisjoint({"build_stages", "*"}),
     )
 
 
@@ -94,7 +96,8 @@ def _literals(tree: ast.Module, filename: str, problems: list[str]) -> dict[str,
     return found
 
 
-def _missing_functions(tree: ast.Module, filename: str) -> list[str]:
+def _defined(tree: ast.Module) -> set[str]:
+    """The names that the module's top level defines; "*" among them when it imports everything of another."""
     defined: set[str] = set()
     for node in _top_level(tree.body):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -103,6 +106,10 @@ def _missing_functions(tree: ast.Module, filename: str) -> list[str]:
             defined.update(alias.asname or alias.name for alias in node.names)
         elif isinstance(node, ast.Assign):
             defined.update(target.id for target in node.targets if isinstance(target, ast.Name))
+    return defined
+
+
+def _missing_functions(defined: set[str], filename: str) -> list[str]:
     return [
         f"{filename}: {signature} is missing: a recipe defines it at the top level"
         for name, signature in NEEDED_FUNCTIONS.items()

@@ -12,6 +12,7 @@ import msgspec
 
 from orchestrator.domain import strategies
 from orchestrator.domain.planning import ClusterView
+from orchestrator.domain.recipes import RecipeInfo
 from orchestrator.domain.strategies import GANGS, PARTICULAR, WITH_EVALUATOR
 from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.states import DeviceKind, Keras, Kind, Strategy
@@ -222,10 +223,10 @@ CLUSTER_RULES = (
 )
 
 
-def refusals(spec: JobSpec) -> Errors:
-    """What is wrong with a request in itself, as (field, sentence)."""
+def refusals(spec: JobSpec, recipe: RecipeInfo | None = None) -> Errors:
+    """What is wrong with a request in itself, as (field, sentence); `recipe` is what its program declares, if known."""
     broken = [(rule.field, _filled(rule.sentence, spec)) for rule in RULES if rule.broken(spec)]
-    return _first_of_each_field([*_of_the_other_kind(spec), *broken, *_unread(spec)])
+    return _first_of_each_field([*_of_the_other_kind(spec), *broken, *_undeclared(spec, recipe), *_unread(spec)])
 
 
 def refusals_in(spec: JobSpec, cluster: ClusterView) -> Errors:
@@ -246,6 +247,16 @@ def _of_the_other_kind(spec: JobSpec) -> Iterator[tuple[str, str]]:
     for field, remedy in _SCRIPT_ALONE.items():
         if getattr(spec, field):
             yield field, f"only scripts have {field}: leave it out ({remedy}), or set kind to script"
+
+
+def _undeclared(spec: JobSpec, recipe: RecipeInfo | None) -> Iterator[tuple[str, str]]:
+    """What the strategy needs of a recipe and this one does not give."""
+    if spec.strategy is Strategy.PIPELINE and spec.kind is Kind.RECIPE and recipe is not None and not recipe.stages:
+        yield (
+            "strategy",
+            "the recipe does not say where it can be cut: give it build_stages(params, count), which returns the names "
+            "of the model's layers stage by stage, or choose another strategy",
+        )
 
 
 def _unread(spec: JobSpec) -> Iterator[tuple[str, str]]:

@@ -26,12 +26,16 @@ class ParamInfo:
 
 @dataclass(frozen=True)
 class RecipeInfo:
-    """A recipe as its text declares it. `problems` are sentences that name the line; empty means it can be run."""
+    """A recipe as its text declares it. `problems` are sentences that name the line; empty means it can be run.
+
+    `stages` is True when it says where it can be cut (`build_stages`), or may, by an import of everything.
+    """
 
     title: str
     description: str
     params: tuple[ParamInfo, ...]
     problems: tuple[str, ...] = ()
+    stages: bool = False
 
     def param(self, name: str) -> ParamInfo | None:
         """The declared parameter of that name."""

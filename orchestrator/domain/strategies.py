@@ -81,7 +81,7 @@ WORDS: dict[Strategy, Words] = {
     Strategy.PIPELINE: Words(
         "Pipeline",
         "Consecutive layers on different devices; parts of a batch walk through them one behind the other.",
-        frozenset({"workers", "devices_per_worker", "micro_batches"}),
+        frozenset({"workers", "devices_per_worker", "micro_batches", "precision", "steps_per_execution"}),
     ),
 }
 GANGS = frozenset(strategy for strategy, words in WORDS.items() if "workers" in words.fields)

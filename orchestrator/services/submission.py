@@ -130,7 +130,9 @@ def _read(request: object, *, by: User) -> _Read:
     asked = _spec(fields.values, broken, cluster=cluster.name if cluster else "", program=program)
     if asked is None:
         return _Read(errors, cluster=cluster, view=view, program=program, info=resolved.info)
-    refused = combinations.refusals(asked) or (combinations.refusals_in(asked, view) if view else [])
+    refused = combinations.refusals(asked, program.info if program else None) or (
+        combinations.refusals_in(asked, view) if view else []
+    )
     refused += _resumption(asked, by=by)
     findings = tuple(_findings(asked, view, program))
     refused += [("tf_config", finding.sentence) for finding in findings if finding.blocks]

@@ -3,6 +3,7 @@
 import pytest
 
 from orchestrator.domain.combinations import CLUSTER_RULES, RULES, refusals, refusals_in
+from orchestrator.domain.recipes import RecipeInfo
 from orchestrator.domain.strategies import PARTICULAR, WORDS
 from tests.domain.gangs import cluster, node, spec
 from worker_agent.protocol.states import DeviceKind, Keras, Kind, Strategy
@@ -44,7 +45,7 @@ REFUSED = [
     ("tensor_parallel", {"accumulation": 2}, "accumulation", "Tensor parallel does not read accumulation"),
     ("parameter_server", {"ps": 1, "precision": "mixed_float16"}, "precision", "updated in float32"),
     ("tpu", {"tpu": "t", "precision": "mixed_float16"}, "precision", "choose mixed_bfloat16"),
-    ("pipeline", {"workers": 2, "precision": "mixed_float16"}, "precision", "does not read precision"),
+    ("tensor_parallel", {"precision": "mixed_float16"}, "precision", "does not read precision"),
     ("tpu", {"tpu": "t", "jit": True}, "jit", "compiled by XLA anyway"),
     ("parameter_server", {"ps": 1, "jit": True}, "jit", "XLA cannot compile"),
     ("tpu", {"tpu": "t", "learning_rate": 0.1, "lr_scaling": "sqrt"}, "lr_scaling", "give the scaled rate"),
@@ -96,6 +97,13 @@ def test_a_script_under_each_strategy(strategy):
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.field}: {rule.sentence[:40]}")
 def test_every_rule_has_an_example(rule):
     assert any(rule.broken(spec(Strategy(name), **fields)) for name, fields, field, _ in REFUSED if field == rule.field)
+
+
+def test_a_pipeline_needs_a_recipe_that_says_where_it_is_cut():
+    asked = spec(Strategy.PIPELINE, workers=2)
+    whole, cut = RecipeInfo("", "", ()), RecipeInfo("", "", (), stages=True)
+    assert dict(refusals(asked, whole))["strategy"].startswith("the recipe does not say where it can be cut")
+    assert refusals(asked, cut) == refusals(asked) == refusals(spec(workers=2), whole) == []
 
 
 def test_one_sentence_for_a_field():

@@ -78,3 +78,11 @@ def test_functions_inside_functions_do_not_count():
 @pytest.mark.parametrize("text", ["\x00", "(" * 5000, "x = " + "-" * 100_000 + "1", "\ufeff" + BODY + "def"])
 def test_what_python_cannot_parse_is_a_problem(text):
     assert catalogue.inspect_source(text, "r.py").problems
+
+
+@pytest.mark.parametrize(
+    ("text", "stages"),
+    [("", False), ("def build_stages(params, count): ...", True), ("from mine import *", True)],
+)
+def test_whether_a_recipe_says_where_it_can_be_cut(text, stages):
+    assert catalogue.inspect_source(text, "r.py").stages is stages

@@ -72,7 +72,7 @@ def test_an_incomplete_request_is_previewed_as_far_as_it_goes(member):
     assert set(fields_of(preview.errors)) == {"name", "recipe"}
     assert preview.batch.per_replica == 64
     assert len(preview.placement) == 1
-    half = submission.preview({"cluster": cluster.name, "strategy": "tpu"}, by=member)
+    half = submission.preview({"cluster": cluster.name, "strategy": "horovod"}, by=member)
     assert (half.batch, half.placement) == (None, ())
     assert len(half.nodes) == 2
 
