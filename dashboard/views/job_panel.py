@@ -10,7 +10,7 @@ from dashboard.views.job_choices import OPTIONS
 from orchestrator.domain.batching import BatchPlan
 from orchestrator.domain.planning import NodeView, PlannedReplica
 from orchestrator.services.submission import Preview
-from orchestrator.domain.findings import Finding
+from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job_spec import keras_of
 from worker_agent.protocol.scripts import runs_script
 from worker_agent.protocol.states import NodeState, Role, Strategy

@@ -5,8 +5,8 @@ Nothing here blocks: a text names what it may never use, and a program may know 
 
 from collections.abc import Iterator
 
-from orchestrator.domain.findings import Finding
 from orchestrator.domain.strategies import GANGS, WORDS
+from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job_spec import JobSpec, keras_of
 from worker_agent.protocol.scripts import ScriptInfo
 from worker_agent.protocol.states import Keras, Strategy

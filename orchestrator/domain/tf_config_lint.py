@@ -7,9 +7,9 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from orchestrator.domain.findings import Finding
 from orchestrator.domain.planning import ClusterView
 from orchestrator.domain.strategies import computing_roles
+from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.states import Role, Strategy
 

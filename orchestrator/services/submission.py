@@ -12,7 +12,6 @@ import msgspec
 
 from orchestrator.domain import batching, combinations, planning, script_findings, tf_config_lint, validation
 from orchestrator.domain.batching import BatchPlan, Indivisible
-from orchestrator.domain.findings import Finding
 from orchestrator.domain.planning import ClusterView, Never, NodeView, NotNow, PlannedReplica
 from orchestrator.domain.recipes import RecipeInfo
 from orchestrator.models import Cluster, User
@@ -20,6 +19,7 @@ from orchestrator.services import checkpoints, code
 from orchestrator.services.code import Program
 from orchestrator.services.errors import FieldError
 from orchestrator.services.snapshot import cluster_view
+from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.scripts import ScriptInfo
 from worker_agent.protocol.states import Kind, Strategy

@@ -19,6 +19,7 @@ from worker_agent.daemon.code import CodeStore
 from worker_agent.daemon.control_plane import ControlPlane
 from worker_agent.daemon.inventory import Devices, GroupLoad, Sampler, take_inventory
 from worker_agent.daemon.journal import Journal
+from worker_agent.daemon.prober import Prober
 from worker_agent.daemon.settings import AgentIdentity, socket_path
 from worker_agent.daemon.shipper import RedisChannel, Shipper
 from worker_agent.daemon.shipping import Shipping
@@ -52,9 +53,10 @@ class Agent:
         self._zygotes = Zygotes(data, enabled=with_zygotes)
         self._checkpoints = CheckpointUploads(self._control_plane, self._on_uploaded)
         self._uploads = Uploader(self._control_plane, self._checkpoints.finish)
+        code = CodeStore(data, self._control_plane)
         self._supervisor = Supervisor(
             self._journal,
-            CodeStore(data, self._control_plane),
+            code,
             CheckpointCache(self._control_plane),
             self._zygotes,
             self._events.put,
@@ -64,6 +66,13 @@ class Agent:
             channel=RedisChannel(identity.redis_url, node_id=identity.node_id),
             notify_path=notify_path,
             hello=self._hello,
+        )
+        self._prober = Prober(
+            data,
+            node_id=identity.node_id,
+            code=code,
+            devices=lambda: self._devices.slots(identity.cpu_slots),
+            tell=self._shipper.tell,
         )
         self._commands = CommandWorker(identity, CommandDoor(identity, self._events.put))
         self._deciding = threading.Thread(target=self._decide, name="core", daemon=True)
@@ -86,6 +95,7 @@ class Agent:
         self._events.put(c.ShutdownAsked(end_replicas=end_replicas))
         if end_replicas:
             self._wait_for_ends()
+        self._prober.close()
         self._zygotes.close()
         self._closing.set()
         self._shipper.drain(timeout_s=DRAIN_S)
@@ -132,7 +142,9 @@ class Agent:
                     self._journal.remove(key)
                 case c.SendAck(command_id, refused):
                     ack = Ack(node_id=self._identity.node_id, command_id=command_id, refused=refused)
-                    self._shipper.acknowledge(ack)
+                    self._shipper.tell(ack)
+                case c.Examine(probe):
+                    self._prober.begin(probe)
 
     def _follow_checkpoints(self, launch: Launch) -> None:
         """What the leading process writes on this node is brought to the control plane's store."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from worker_agent.protocol.commands import Command, Forget, Launch, Stop
+from worker_agent.protocol.commands import Command, Forget, Launch, Probe, Stop
 from worker_agent.protocol.states import Cause, ReplicaStatus
 
 FORGOTTEN_LIMIT = 10_000
@@ -169,7 +169,14 @@ class SendAck:
     refused: str = ""
 
 
-Instruction = Record | Ship | Spawn | SignalStop | WriteExit | Upload | Remove | SendAck
+@dataclass(frozen=True, slots=True)
+class Examine:
+    """Look whether a job could run here."""
+
+    probe: Probe
+
+
+Instruction = Record | Ship | Spawn | SignalStop | WriteExit | Upload | Remove | SendAck | Examine
 
 
 @dataclass(slots=True)
@@ -189,6 +196,8 @@ class Core:
                 return self._stop(event)
             case Forget():
                 return self._forget(event)
+            case Probe():
+                return [SendAck(event.command_id), Examine(event)]
             case Restored():
                 return self._restore(event)
             case Started(key, pid):

@@ -23,11 +23,11 @@ from redis.retry import Retry
 from worker_agent.daemon.core import Key
 from worker_agent.daemon.shipping import Channel, Shipping
 from worker_agent.folder import notify
-from worker_agent.protocol.reports import REPORTS_KEY, Ack, Heartbeat, Hello, Report, acks_key
+from worker_agent.protocol.reports import REPORTS_KEY, Ack, Heartbeat, Hello, Probed, Report, acks_key
 
 POLL_S = 0.5
 RETRY_S = 0.5
-ACKS_KEPT = 1000
+TOLD_KEPT = 1000
 
 log = structlog.get_logger("shipper")
 
@@ -86,7 +86,7 @@ class Shipper:
         self._channel = channel
         self._hello = hello
         self._notify_path = notify_path
-        self._acks: deque[Ack] = deque(maxlen=ACKS_KEPT)
+        self._told: deque[Ack | Probed] = deque(maxlen=TOLD_KEPT)
         self._heartbeat: Heartbeat | None = None
         self._changes: deque[tuple[Key, Path | None]] = deque()
         self._drained = threading.Event()
@@ -108,9 +108,9 @@ class Shipper:
         """End with a replica's streams."""
         self._changes.append((key, None))
 
-    def acknowledge(self, ack: Ack) -> None:
-        """Send an acknowledgement; kept while Redis is away."""
-        self._acks.append(ack)
+    def tell(self, report: Ack | Probed) -> None:
+        """Send a report; kept while Redis is away."""
+        self._told.append(report)
         self.wake()
 
     def beat(self, heartbeat: Heartbeat) -> None:
@@ -169,9 +169,9 @@ class Shipper:
                 self._shipping.drop(key)
             else:
                 self._shipping.add(key, spool)
-        while self._acks:
-            self._send(self._acks[0])
-            self._acks.popleft()
+        while self._told:
+            self._send(self._told[0])
+            self._told.popleft()
         heartbeat, self._heartbeat = self._heartbeat, None
         if heartbeat is not None:
             self._send(heartbeat)

@@ -9,7 +9,6 @@ import contextlib
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,9 +19,11 @@ from pathlib import Path
 
 import structlog
 
+from worker_agent.daemon import checkpoint_place
 from worker_agent.daemon.checkpoints import CheckpointCache, CheckpointRefused
 from worker_agent.daemon.code import CodeRefused, CodeStore
 from worker_agent.daemon.core import Ended, Event, Key, Started
+from worker_agent.daemon.doors import bound
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.settings import program_environment
 from worker_agent.daemon.zygotes import Zygotes
@@ -30,7 +31,7 @@ from worker_agent.folder import append_exit, find_exit, read_shim_state, read_st
 from worker_agent.processes import Identity, boot_id, identify, is_alive, kill, of_sessions
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.records import Stream
-from worker_agent.protocol.states import Cause
+from worker_agent.protocol.states import Cause, Kind
 from worker_agent.spool import Writer
 from worker_agent.verdict import Ending, StopRequest
 
@@ -128,7 +129,7 @@ class Supervisor:
         self._post(Ended(key))
 
     def _start(self, replica: _Replica) -> None:
-        """Code, checkpoint, port, shim. Raises `Refused`."""
+        """Code, checkpoint, port, place for checkpoints, shim. Raises `Refused`."""
         launch = replica.launch
         plan, path = self._journal.write_plan(launch)
         try:
@@ -140,6 +141,8 @@ class Supervisor:
             raise Refused(Cause.LAUNCH_REFUSED, str(error)) from error
         if launch.tf_config is not None and launch.port:
             check_port(launch.port)
+        if launch.checkpoints and launch.spec.checkpoints_kept and launch.spec.kind is Kind.RECIPE:
+            check_checkpoint_place(launch)
         _check_stop(replica)
         pid = self._zygotes.fork(path, launch, wait=replica.stopping.wait) or self._start_cold(replica, path)
         self._adopt(replica, identify(pid))
@@ -205,12 +208,21 @@ class Supervisor:
 
 def check_port(port: int) -> None:
     """Raise `Refused` when something on this machine listens on the port already."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            raise Refused(Cause.PORT_TAKEN, f"Port {port} is in use on this machine already.") from error
+    try:
+        bound(port).close()
+    except OSError as error:
+        raise Refused(Cause.PORT_TAKEN, f"Port {port} is in use on this machine already.") from error
+
+
+def check_checkpoint_place(launch: Launch) -> None:
+    """Raise `Refused` when checkpoints cannot be written to the folder that the cluster shares."""
+    folder = str(Path(launch.checkpoints).parent)
+    tried = checkpoint_place.marker(folder, key=f"{launch.replica_id}-{launch.attempt}", node="launch")
+    problem = next((each for each in checkpoint_place.problems_of(folder, tried=tried) if each.blocks), None)
+    if problem is not None:
+        raise Refused(Cause.LAUNCH_REFUSED, f"{problem.what[:1].upper()}{problem.sentence[1:]}.")
+    with contextlib.suppress(OSError):
+        tried.unlink()
 
 
 def _grace_s(replica: _Replica) -> float:

@@ -52,4 +52,37 @@ class Forget(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):
     attempt: int
 
 
-Command = Launch | Stop | Forget
+class Door(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a process of a gang would listen: `label` is its name (`worker:0`), `node` its node's."""
+
+    label: str
+    node: str
+    host: str
+    port: int
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
+    """Look whether a job could run here; nothing of it is started, and nothing that runs is touched.
+
+    `node` is the name of the node that is asked, `own` are the doors it would open, `others` those on other nodes, with
+    whom it meets within `window_s`; `key` is known to the nodes of this preflight alone. `checkpoints` is the folder
+    that the cluster shares, "" where it shares none. `builds` asks for the program to be loaded and its model built.
+    """
+
+    command_id: int
+    preflight_id: int
+    key: str
+    node: str
+    own: list[Door]
+    others: list[Door]
+    devices: list[int]
+    device_kind: DeviceKind
+    spec: JobSpec
+    env: dict[str, str] = {}
+    checkpoints: str = ""
+    builds: bool = False
+    window_s: float = 10.0
+    build_limit_s: float = 120.0
+
+
+Command = Launch | Stop | Forget | Probe

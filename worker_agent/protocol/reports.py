@@ -2,6 +2,7 @@
 
 import msgspec
 
+from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.states import ReplicaStatus
 
 REPORTS_KEY = "trainyard:reports"
@@ -115,4 +116,16 @@ class Records(msgspec.Struct, frozen=True, kw_only=True, tag="records"):
     records: list[bytes]
 
 
-Report = Hello | Heartbeat | Ack | Records
+class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
+    """What a `Probe` found. `taken` are the node's own doors that it could not open, `unreached` those of other nodes
+    that did not answer, by label; `facts` is what the node that built the program learned of it, in words."""
+
+    node_id: str
+    preflight_id: int
+    findings: list[Finding]
+    taken: list[str] = []
+    unreached: dict[str, Finding] = {}
+    facts: dict[str, str] = {}
+
+
+Report = Hello | Heartbeat | Ack | Records | Probed

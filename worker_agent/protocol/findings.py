@@ -1,11 +1,11 @@
-"""What was found before a job starts: the shape that linters and checks answer in, and that the form shows."""
+"""What was found before a job starts: how linters, checks and nodes answer, and what form and REST show."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing found: what, why it matters, what to do. `blocks` False is a warning."""
+    """One thing found: what, why it matters, what to do; clauses without a full stop. `blocks` False is a warning."""
 
     what: str
     why: str

@@ -1,0 +1,204 @@
+"""A node looks whether a job could run: doors between nodes over real sockets, the shared folder, the devices."""
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.agent.plans import make_spec
+from tests.agent.stack import free_port, wait_until
+from worker_agent.daemon import checkpoint_place, doors
+from worker_agent.daemon.code import CodeStore
+from worker_agent.daemon.prober import Prober
+from worker_agent.protocol.commands import Door, Probe
+from worker_agent.protocol.reports import Device, Probed
+from worker_agent.protocol.states import DeviceKind
+
+KEY = "0123456789abcdef"
+A = Door(label="worker:0", node="a", host="127.0.0.1", port=0)
+B = Door(label="worker:1", node="b", host="127.0.0.1", port=0)
+
+Ask = Callable[..., None]
+
+
+class Told:
+    """What the nodes report, by node."""
+
+    def __init__(self) -> None:
+        self.reports: dict[str, Probed] = {}
+
+    def take(self, report: Probed) -> None:
+        assert report.node_id not in self.reports, "a probe is answered once"
+        self.reports[report.node_id] = report
+
+    def of(self, node: str) -> Probed:
+        wait_until(lambda: node in self.reports)
+        return self.reports[node]
+
+    def whats(self, node: str) -> list[str]:
+        return [finding.what for finding in self.of(node).findings]
+
+
+def make_probe(node: str, **changes: object) -> Probe:
+    values: dict[str, object] = {
+        "command_id": 1,
+        "preflight_id": 5,
+        "key": KEY,
+        "node": node,
+        "own": [],
+        "others": [],
+        "devices": [0],
+        "device_kind": DeviceKind.CPU,
+        "spec": make_spec(),
+        "window_s": 5.0,
+    }
+    return Probe(**(values | changes))
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def ask(tmp_path: Path, told: Told) -> Iterator[Ask]:
+    """Give a probe to the prober of its node; every node has two CPU slots."""
+    probers: dict[str, Prober] = {}
+    slots = [Device(index=index, kind="cpu", name=f"CPU slot {index}") for index in range(2)]
+
+    def ask(node: str, **changes: object) -> None:
+        if node not in probers:
+            data = tmp_path / f"data-{node}"
+            code = CodeStore(data, None)  # type: ignore[arg-type]  # nothing is fetched here
+            probers[node] = Prober(data, node_id=node, code=code, devices=lambda: slots, tell=told.take)
+        probers[node].begin(make_probe(node, **changes))
+
+    yield ask
+    for prober in probers.values():
+        prober.close()
+
+
+@pytest.fixture
+def pair() -> tuple[Door, Door]:
+    """A door on each of two nodes, both on free ports of this machine."""
+    return tuple(Door(label=d.label, node=d.node, host=d.host, port=free_port()) for d in (A, B))  # type: ignore[return-value]
+
+
+def test_two_nodes_that_reach_each_other_find_nothing(ask: Ask, told: Told, pair, tmp_path: Path) -> None:
+    a, b = pair
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    ask("a", own=[a], others=[b], checkpoints=str(shared))
+    ask("a", own=[a], others=[b], checkpoints=str(shared))  # the command came twice
+    ask("b", own=[b], others=[a], checkpoints=str(shared))
+    for node in ("a", "b"):
+        report = told.of(node)
+        assert (report.findings, report.taken, report.unreached) == ([], [], {})
+    assert list(shared.iterdir()) == []
+    for door in pair:
+        doors.bound(door.port).close()
+
+
+def test_a_taken_port_is_told_and_nothing_of_it_is_touched(ask: Ask, told: Told, pair) -> None:
+    a, b = pair
+    with closing(socket.create_server(("127.0.0.1", b.port))) as other:
+        ask("a", own=[a], others=[b], window_s=0.5)
+        ask("b", own=[b], others=[a], window_s=0.5)
+        assert told.of("b").taken == ["worker:1"]
+        assert told.whats("b") == [f"port {b.port} cannot be opened on b"]
+        assert not told.of("b").findings[0].blocks, "the job would be launched again on other ports"
+        unreached = told.of("a").unreached["worker:1"]
+        assert "a does not reach worker:1" in unreached.what
+        assert "another program has the port" in unreached.why
+        assert other.getsockname()[1] == b.port
+
+
+def test_a_taken_port_that_a_person_has_written_blocks(ask: Ask, told: Told, pair) -> None:
+    a, _ = pair
+    with closing(socket.create_server(("127.0.0.1", a.port))):
+        ask("a", own=[a], spec=make_spec(tf_config="{}"))
+        assert told.of("a").findings[0].blocks
+        assert "TF_CONFIG" in told.of("a").findings[0].remedy
+
+
+def test_a_node_that_nobody_answers_from_is_told_by_those_who_call(ask: Ask, told: Told, pair) -> None:
+    a, b = pair
+    ask("a", own=[a], others=[b], window_s=0.4)
+    finding = told.of("a").unreached["worker:1"]
+    assert "connection refused" in finding.why
+    assert finding.blocks
+
+
+def test_a_stranger_on_the_port_is_not_taken_for_the_node(ask: Ask, told: Told, pair) -> None:
+    a, b = pair
+    with closing(socket.create_server(("127.0.0.1", b.port))) as stranger:
+
+        def answer() -> None:
+            connection, _ = stranger.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        ask("a", own=[a], others=[b], window_s=0.4)
+        assert "worker:1" in told.of("a").unreached
+
+
+def test_who_knows_no_key_is_not_answered(ask: Ask, told: Told, pair) -> None:
+    a, b = pair
+    ask("a", own=[a], others=[b], window_s=1.0)
+
+    def rejected() -> bool:
+        try:
+            with socket.create_connection((a.host, a.port), timeout=2.0) as connection:
+                connection.sendall(b"trainyard-probe wrong b\n")
+                return connection.recv(100) == b""
+        except ConnectionRefusedError:
+            return False
+
+    wait_until(rejected, timeout_s=5.0)
+    assert "worker:1" in told.of("a").unreached
+
+
+def test_folders_that_are_not_the_same_one(ask: Ask, told: Told, pair, tmp_path: Path) -> None:
+    a, b = pair
+    for node, own, others in (("a", [a], [b]), ("b", [b], [a])):
+        place = tmp_path / node
+        place.mkdir()
+        ask(node, own=own, others=others, checkpoints=str(place))
+    assert told.whats("a") == [f"b does not see what a writes into {tmp_path / 'a'}"]
+    assert told.whats("b") == [f"a does not see what b writes into {tmp_path / 'b'}"]
+
+
+def test_a_folder_that_is_not_there_or_cannot_be_written(ask: Ask, told: Told, tmp_path: Path) -> None:
+    ask("a", checkpoints=str(tmp_path / "absent"))
+    (finding,) = told.of("a").findings
+    assert finding.blocks
+    assert finding.why == "it does not exist"
+    assert not (tmp_path / "absent").exists(), "a place that is not mounted is not made"
+    (tmp_path / "file").write_text("not a folder")
+    (finding,) = checkpoint_place.problems_of(str(tmp_path / "file"), tried=tmp_path / "file" / "tried")
+    assert finding.why == "not a directory"
+
+
+def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(checkpoint_place, "_look", lambda folder, tried: released.wait(30) and [])
+    (finding,) = checkpoint_place.problems_of(str(tmp_path), tried=tmp_path / "tried", patience_s=0.05)
+    released.set()
+    assert "has not answered" in finding.why
+
+
+def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_place, "FREE_BYTES", 1 << 62)
+    (finding,) = checkpoint_place.problems_of(str(tmp_path), tried=tmp_path / "tried")
+    assert not finding.blocks
+    assert "nearly full" in finding.what
+
+
+def test_devices_that_are_gone(ask: Ask, told: Told) -> None:
+    ask("a", devices=[1, 2, 3])
+    assert told.whats("a") == ["a has no CPU 2, 3"]

@@ -1,0 +1,124 @@
+"""Carries out what a preflight asks of this node: its folder for checkpoints, its doors, its devices, the program.
+
+Each probe has a thread of its own and touches nothing that runs. Called by `agent.py`; what was found goes to `tell`.
+"""
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from worker_agent.daemon import checkpoint_place, doors
+from worker_agent.daemon.building import Builder
+from worker_agent.daemon.code import CodeStore
+from worker_agent.protocol.commands import Probe
+from worker_agent.protocol.findings import Finding
+from worker_agent.protocol.reports import Device, Probed
+
+PROBES_MAX = 8
+REMEMBERED = 1000
+
+log = structlog.get_logger("prober")
+
+
+class Prober:
+    """All probes of this node; `devices` says what it has now, `tell` takes the reports."""
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        node_id: str,
+        code: CodeStore,
+        devices: Callable[[], list[Device]],
+        tell: Callable[[Probed], None],
+    ) -> None:
+        self._node_id = node_id
+        self._builder = Builder(data, code)
+        self._devices = devices
+        self._tell = tell
+        self._closing = threading.Event()
+        self._seen: OrderedDict[int, None] = OrderedDict()
+        self._running: set[threading.Thread] = set()
+
+    def begin(self, probe: Probe) -> None:
+        """Start it in a thread of its own; one that came before is not done again."""
+        if probe.preflight_id in self._seen:
+            return
+        self._seen[probe.preflight_id] = None
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+        self._running = {thread for thread in self._running if thread.is_alive()}
+        if len(self._running) >= PROBES_MAX:
+            why = f"{probe.node} has {PROBES_MAX} other checks to do"
+            self._say(probe, [Finding("nothing was checked", why, "Check again in a moment", blocks=False)])
+            return
+        thread = threading.Thread(target=self._run, args=(probe,), name=f"probe-{probe.preflight_id}", daemon=True)
+        self._running.add(thread)
+        thread.start()
+
+    def close(self) -> None:
+        """End what is being built; nobody hears of it."""
+        self._closing.set()
+        for thread in self._running:
+            thread.join(timeout=2.0)
+
+    def _run(self, probe: Probe) -> None:
+        try:
+            self._examine(probe)
+        except Exception as error:
+            log.exception("a probe failed", preflight=probe.preflight_id)
+            self._say(probe, [Finding(f"{probe.node} could not be checked", str(error), "Read its agent's log")])
+
+    def _examine(self, probe: Probe) -> None:
+        findings = _absent(probe, self._devices())
+        met = doors.Met()
+        tried = checkpoint_place.marker(probe.checkpoints, key=probe.key, node=probe.node)
+        try:
+            problems = checkpoint_place.problems_of(probe.checkpoints, tried=tried) if probe.checkpoints else []
+            if probe.own:
+                shared = bool(probe.checkpoints) and not any(problem.blocks for problem in problems)
+                met = doors.meet(probe, sees=_sight(probe) if shared else lambda _name: True)
+        finally:
+            if probe.checkpoints:
+                with contextlib.suppress(OSError):
+                    tried.unlink()
+        findings += [*problems, *met.findings]
+        built, facts = self._builder.build(probe, wait=self._closing.wait) if probe.builds else ([], {})
+        self._say(probe, [*findings, *built], met, facts)
+
+    def _say(
+        self,
+        probe: Probe,
+        findings: list[Finding],
+        met: doors.Met | None = None,
+        facts: dict[str, str] | None = None,
+    ) -> None:
+        met = met or doors.Met()
+        self._tell(
+            Probed(
+                node_id=self._node_id,
+                preflight_id=probe.preflight_id,
+                findings=findings,
+                taken=met.taken,
+                unreached=met.unreached,
+                facts=facts or {},
+            )
+        )
+
+
+def _sight(probe: Probe) -> Callable[[str], bool]:
+    return lambda name: checkpoint_place.marker(probe.checkpoints, key=probe.key, node=name).exists()
+
+
+def _absent(probe: Probe, devices: list[Device]) -> list[Finding]:
+    """Devices that the job would get and that are not there (any more)."""
+    here = {device.index for device in devices if device.kind == probe.device_kind}
+    absent = [str(index) for index in probe.devices if index not in here]
+    if not absent:
+        return []
+    what = f"{probe.node} has no {probe.device_kind.upper()} {', '.join(absent)}"
+    return [Finding(what, f"it sees {len(here)} now", "Restart its agent, so that it tells anew what it has")]
