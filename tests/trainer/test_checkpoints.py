@@ -55,6 +55,7 @@ def test_they_are_complete_and_of_the_chief_alone(whole: tuple[Gang, Path]) -> N
     [
         (Strategy.ONE_DEVICE, 1, 1),
         (Strategy.MIRRORED, 1, 2),
+        (Strategy.CENTRAL_STORAGE, 1, 2),
         (Strategy.MULTI_WORKER_MIRRORED, 2, 1),
         (Strategy.MULTI_WORKER_MIRRORED, 3, 1),
     ],

@@ -18,6 +18,7 @@ import math
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, time
@@ -68,9 +69,11 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class Variables:
-    """A State of TensorFlow variables in a fixed order, whatever their names: distributed ones, too."""
+    """A State of TensorFlow variables in a fixed order, whatever their names: distributed ones, too. `as_stored()` is
+    entered while they are read or written: within it they have the values that every strategy stores alike."""
 
     listed: Sequence[Any]
+    as_stored: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
 
     @property
     def variables(self) -> list[Variable]:
@@ -81,11 +84,13 @@ class Variables:
 
     def write(self, prefix: str) -> None:
         """All values."""
-        self._checkpoint().write(prefix)
+        with self.as_stored():
+            self._checkpoint().write(prefix)
 
     def read(self, prefix: str) -> None:
         """All values; raises when one is missing."""
-        self._checkpoint().read(prefix).assert_existing_objects_matched()
+        with self.as_stored():
+            self._checkpoint().read(prefix).assert_existing_objects_matched()
 
     def _checkpoint(self) -> Any:
         return tf.train.Checkpoint(**{f"v{place:05d}": each for place, each in enumerate(self.listed)})

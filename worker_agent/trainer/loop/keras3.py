@@ -1,5 +1,7 @@
 """Keras 3 behind the loop's face. The private names of Keras that the loop leans on are here, and are checked first."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -109,16 +111,20 @@ class Keras3(Learner):
         values = [variable.value for variable in [*self.model.variables, *metrics, *self.model.optimizer.variables]]
         return list({id(value): value for value in values}.values())
 
+    @contextmanager
+    def metrics_as_sums(self) -> Iterator[None]:
+        shared = self._metric_variables() if self.shares_variables else []
+        for variable in shared:
+            variable.assign(variable.numpy() * self._replicas)
+        try:
+            yield
+        finally:
+            for variable in shared:
+                variable.assign(variable.numpy() / self._replicas)
+
     def metrics_now(self) -> dict[str, float]:
-        if not self.shares_variables:
+        with self.metrics_as_sums():
             return super().metrics_now()
-        means = [(variable, variable.numpy()) for variable in self._metric_variables()]
-        for variable, mean in means:
-            variable.assign(mean * self._replicas)
-        told = super().metrics_now()
-        for variable, mean in means:
-            variable.assign(mean)
-        return told
 
     def _reduce_before_apply(self) -> None:
         """A train_step of the recipe's own calls apply or apply_gradients; both end here."""
@@ -148,7 +154,7 @@ class Keras3(Learner):
         """Central storage: all replicas write one variable, so what Keras assigns has to be aggregated.
 
         Keras 3 assigns `total + mine` to a metric, which summed over the replicas would count the old total once for
-        each of them. Its mean over the replicas is right but for a factor, which `metrics_now` puts back.
+        each of them. Its mean over the replicas is right but for a factor, which `metrics_as_sums` puts back.
         """
         for variable in [*self._metric_variables(), *(each.value for each in self.model.non_trainable_variables)]:
             variable._aggregation = tf.VariableAggregation.MEAN

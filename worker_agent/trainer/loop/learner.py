@@ -7,6 +7,7 @@ loop leans on, stands in `keras3.py` and `legacy.py`.
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import keras
@@ -85,6 +86,10 @@ class Learner(ABC):
     def state(self) -> list[tf.Variable]:
         """Everything that training changes, in a fixed order: weights, statistics, dropout seeds, metrics, and the
         optimizer's slots, counters and rate. `tf.train.Checkpoint(model=…)` would leave out seeds."""
+
+    def metrics_as_sums(self) -> AbstractContextManager[None]:
+        """Within this, the metrics' variables hold sums over the replicas, as checkpoints have them."""
+        return nullcontext()
 
     def metrics_now(self) -> dict[str, float]:
         """Loss and compiled metrics over all replicas and workers since they were reset, nested ones flattened.

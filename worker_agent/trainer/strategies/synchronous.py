@@ -65,7 +65,7 @@ def train(task: Task, strategy: tf.distribute.Strategy, *, communication: str) -
             warmup_steps=round(spec.warmup_epochs * size.steps_per_epoch),
         )
     steps = Steps(learner=learner, rate=rate, train_data=train_data, global_batch=size.batch, parts=parts, jit=spec.jit)
-    checkpoints.attach(Variables([*learner.state, steps.count]), size=size, rate=rate.aim)
+    checkpoints.attach(Variables([*learner.state, steps.count], learner.metrics_as_sums), size=size, rate=rate.aim)
     if run.restore is not None:
         _resume(checkpoints, strategy, rate)
     facts = {
