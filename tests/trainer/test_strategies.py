@@ -77,19 +77,3 @@ def test_callbacks_of_a_recipe_stop_the_whole_gang_early(tmp_path: Path, keras3:
     job.start(keras3).wait(180)
     assert [member.exit().code for member in job.members] == [0, 0]
     assert [summary.epoch for summary in job[LEAD].summaries()] == [1, 2, 3]
-
-
-def test_parameter_servers_apply_exactly_the_scheduled_updates(tmp_path: Path, tf_keras: Zygote) -> None:
-    job = gang(tmp_path, RECIPES / "digits_mlp.py", Strategy.PARAMETER_SERVER, workers=2, ps=1, epochs=6)
-    job.start(tf_keras).wait(180, names=["chief:0"])
-    job.stop()
-    job.wait(10)
-    chief = job["chief:0"]
-    assert chief.exit().cause is Cause.COMPLETED
-    assert [member.exit().cause for member in job.members[1:]] == [Cause.STOPPED] * 3
-    assert job["ps:0"].phases()[-1] == "serving"
-    assert list(chief.series("loss")) == list(range(1, 133))
-    assert chief.summaries()[-1].metrics["val_accuracy"] >= 0.9
-    described = json.loads((Path(chief.plan.artifacts) / "metrics.json").read_text())
-    assert described["steps"] == 132
-    assert described["keras"] == "tf_keras"

@@ -68,7 +68,12 @@ class Coordinator:
         self._epoch_losses: list[float] = []
         self._window = Window()
         self._steps_of_workers = [0] * run.workers
-        self._tell(replicas_in_sync=strategy.num_replicas_in_sync, precision=run.spec.precision, **self._served.facts())
+        self._tell(
+            replicas_in_sync=strategy.num_replicas_in_sync,
+            precision=run.spec.precision,
+            sharding=dealt.DIVISION,
+            **self._served.facts(),
+        )
 
     def train(self) -> None:
         """Every epoch: its steps, then validation by the workers; at the end the export."""
@@ -88,7 +93,7 @@ class Coordinator:
 
     def _epoch(self, epoch: int, pump: Pump) -> None:
         began = perf_counter()
-        self._epoch_losses, self._window = [], Window()
+        self._epoch_losses, self._window = [], Window(begins_epoch=True)
         if self._done == epoch * self._size.steps_per_epoch:  # else a checkpoint from amid the epoch brought them along
             self._served.model.reset_metrics()
         self._callbacks.on_epoch_begin(epoch)
@@ -100,7 +105,7 @@ class Coordinator:
                 pump.drain()
                 self._save(metrics_now(self._served.model))
         pump.drain()
-        if not self._window.is_empty:
+        if self._window.tells_at_end:
             self._tell_window({})
         mean_loss = sum(self._epoch_losses) / len(self._epoch_losses)
         logs = metrics_now(self._served.model) | {"loss": mean_loss}
@@ -131,7 +136,7 @@ class Coordinator:
         self._pace.agree(self._pace.wish())
         if first:  # its time is that of tracing
             self._task.emitter.phase("training")
-            self._window = Window()
+            self._window = Window(begins_epoch=True)
         self._epoch_losses += losses
         if not first and self._window.add(worker=worker, seconds=seconds, staleness=told.staleness.tolist()):
             self._tell_window(told.metrics)

@@ -1,10 +1,11 @@
 """Input of parameter-server workers: the coordinator deals out batches by their number, so each record is seen exactly
 once per epoch by the whole gang, whatever pace its workers have.
 
-Every worker reads the same numbered batches, in an order that derives from (seed, epoch) alone, and passes over those
-that others were given. Numbers only grow, because executions are handed out in the order of scheduling. The exception
-is asynchrony's own: an execution whose worker was lost is given to another worker, which may have passed its batches
-already; that worker then takes the ones it has come to. A resumed training begins at the step's number.
+Every worker reads all rows (also of a recipe that could give it a share), makes the same numbered batches of them, in
+an order that derives from (seed, epoch) alone, and passes over those that others were given. Numbers only grow, because
+executions are handed out in the order of scheduling. The exception is asynchrony's own: an execution whose worker was
+lost is given to another worker, which may have passed its batches already; that worker then takes the ones it has come
+to. A resumed training begins at the step's number.
 """
 
 from typing import Any
@@ -15,13 +16,20 @@ from worker_agent.trainer import data
 from worker_agent.trainer.program import Program
 from worker_agent.trainer.size import Size
 
+DIVISION = {
+    "policy": "data",
+    "reason": "The chief deals out batches by number: whichever worker is free, each row is seen once an epoch.",
+    "files": 0,
+}
 # Not 0, for the reason given in `data.py`.
 _ORDER_SEED = 1
 
 
 def training_batches(recipe: Program, size: Size, *, seed: int, start_step: int) -> tf.data.Dataset:
     """(number, batch) without end, from number `start_step`; batch n is that of step n, from 0."""
-    rows = recipe.dataset("train", (1, 0))
+    options = tf.data.Options()
+    options.deterministic = True  # whatever the recipe prefers: a number has to mean the same batch everywhere
+    rows = recipe.dataset("train", (1, 0)).with_options(options)
     first, skip = divmod(start_step, size.steps_per_epoch)
 
     @tf.autograph.experimental.do_not_convert

@@ -1,18 +1,21 @@
 """What the coordinator of parameter servers says while an epoch runs: results of several workers come in bunches, one
-alone tells nothing, so they are gathered for a stretch of time. Pure but for the clock."""
+alone tells nothing, so they are gathered for a stretch of time. Pure."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 RATE_WINDOW_S = 0.2
 
 
 class Window:
-    """Rates, staleness and each worker's own step time over a stretch of time."""
+    """Rates, staleness and each worker's own step time over a stretch of time. An epoch may be shorter than a window:
+    then the window that `begins_epoch` tells of all of it, while a short rest of a longer one would tell nonsense."""
 
-    def __init__(self) -> None:
-        self._began = perf_counter()
+    def __init__(self, *, begins_epoch: bool = False, clock: Callable[[], float] = perf_counter) -> None:
+        self._begins_epoch = begins_epoch
+        self._clock = clock
+        self._began = clock()
         self._steps: defaultdict[int, int] = defaultdict(int)
         self._worked_s: defaultdict[int, float] = defaultdict(float)
         self._staleness: list[int] = []
@@ -23,12 +26,13 @@ class Window:
         self._steps[worker] += len(staleness)
         self._worked_s[worker] += seconds
         self._staleness += staleness
-        return perf_counter() - self._began >= RATE_WINDOW_S
+        return self._clock() - self._began >= RATE_WINDOW_S
 
     @property
-    def is_empty(self) -> bool:
-        """True while nothing was added."""
-        return not self._steps
+    def tells_at_end(self) -> bool:
+        """Whether it is worth speaking of when the epoch is over."""
+        lasted_s = self._clock() - self._began
+        return bool(self._steps) and (self._begins_epoch or lasted_s >= RATE_WINDOW_S / 2)
 
     @property
     def step_time_s(self) -> float:
@@ -38,7 +42,7 @@ class Window:
     @property
     def steps_per_s(self) -> float:
         """Steps of all workers in a second."""
-        return sum(self._steps.values()) / (perf_counter() - self._began)
+        return sum(self._steps.values()) / (self._clock() - self._began)
 
     @property
     def scalars(self) -> dict[str, float]:
