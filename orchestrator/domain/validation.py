@@ -109,6 +109,8 @@ OFFERED = (
     Strategy.PARAMETER_SERVER,
     Strategy.CENTRAL_STORAGE,
     Strategy.TPU,
+    Strategy.TENSOR_PARALLEL,
+    Strategy.PIPELINE,
 )
 
 

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from orchestrator.models import Cluster, Job, User
-from tests.factories import make_cluster, make_node
+from tests.factories import RECIPE, make_cluster, make_node
 from tests.pages.fields import Fields
 from tests.pages.test_job_new import PREVIEW, URL, filled
 
@@ -155,3 +155,28 @@ def test_the_panel_proposes_a_keras_and_says_who_runs_a_script(person: Client):
     assert "tf_keras (Keras 2), proposed" in panel
     assert "the chief; the others are its servers" in panel
     assert "The program names no strategy." in panel
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"strategy": "tensor_parallel", "devices_per_worker": "2"}, ("32", "groups of devices")),
+        ({"strategy": "central_storage", "devices_per_worker": "2"}, ("64 a step",)),
+        ({"strategy": "tpu", "tpu": "local", "lr_scaling": "none"}, ("examples, over the cores of the TPU",)),
+    ],
+)
+def test_the_panel_of_the_other_strategies(person: Client, changes: dict[str, str], words: tuple[str, ...]):
+    answer = person.post(PREVIEW, filled(**changes)).json()
+    assert answer["errors"] == {}
+    for word in words:
+        assert word in unescape(answer["panel"])
+
+
+def test_a_pipeline_of_a_recipe_that_cannot_be_cut_is_refused_at_the_strategy(person: Client):
+    answer = person.post(PREVIEW, filled(strategy="pipeline")).json()
+    assert "where it can be cut" in answer["errors"]["strategy"]
+    staged = RECIPE.decode() + "\n\ndef build_stages(params, count):\n    return []\n"
+    sent = filled(strategy="pipeline", source="text", text=staged, filename="mine.py", micro_batches="4")
+    answer = person.post(PREVIEW, sent).json()
+    assert answer["errors"] == {}
+    assert "20 % of a step" in unescape(answer["panel"])
