@@ -24,6 +24,7 @@ from worker_agent.trainer.size import Size, size_of
 from worker_agent.trainer.strategies.interface import Task
 from worker_agent.trainer.strategies.tensor import layouts, mesh, variables
 from worker_agent.trainer.strategies.tensor.mesh import Mesh
+from worker_agent.trainer.strategies.tensor.pins import Pins
 from worker_agent.trainer.strategies.tensor.steps import Evaluation, MeshModel, Steps
 
 LAYOUTS_TOLD = 200
@@ -53,7 +54,8 @@ def train(task: Task) -> None:
     specs = layouts.of_model(model, recipe.layouts(), grid.model)
     listed = variables.place_all(model, grid, specs, batch)
     _tell(task, grid, model)
-    _drive(task, grid, recipe, model, listed, size, train_data)
+    learner = MeshModel(model, Pins(grid, model, specs))
+    _drive(task, grid, recipe, learner, listed, size, train_data)
 
 
 def check_spec(spec: Any) -> None:
@@ -115,9 +117,9 @@ def _tell(task: Task, grid: Mesh, model: Any) -> None:
 
 
 def _drive(
-    task: Task, grid: Mesh, recipe: program.Program, model: Any, listed: list[Any], size: Size, train_data: Any
+    task: Task, grid: Mesh, recipe: program.Program, learner: MeshModel, listed: list[Any], size: Size, train_data: Any
 ) -> None:
-    run, spec = task.run, task.run.spec
+    run, spec, model = task.run, task.run.spec, learner.model
     rate = Rate(
         model.optimizer,
         base=spec.learning_rate,
@@ -126,7 +128,6 @@ def _drive(
         warmup_steps=round(spec.warmup_epochs * size.steps_per_epoch),
     )
     voice = Voice(task.emitter, size, leads=run.chief, workers=run.workers)
-    learner = MeshModel(model)
     validation_rows = data.Rows(recipe, "validation")
     driver = Driver(
         learner=learner,

@@ -5,6 +5,7 @@ again after a write in the same function, a mesh variable may show its old value
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import keras
@@ -15,17 +16,23 @@ from tensorflow.experimental import dtensor
 from worker_agent.trainer import data
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.stopping import StopSignal
-from worker_agent.trainer.strategies.tensor.mesh import Mesh
+from worker_agent.trainer.strategies.tensor.mesh import BATCH, WHOLE, Mesh
+from worker_agent.trainer.strategies.tensor.pins import Pins
 
 
 class MeshModel:
     """What the loop's driver asks of a model, and how it is run on the mesh."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, pins: Pins) -> None:
         self.model = model
+        self._pins = pins
 
-    def forward(self, x: Any, *, training: bool) -> Any:
+    def forward(self, x: Any, *, training: bool, rows_by: str = BATCH) -> Any:
         """The model's outputs; `training` only where its `call` knows the word."""
+        with self._pins.on(rows_by, tf.nest.flatten(x)[0].shape[0]):
+            return self._outputs(x, training=training)
+
+    def _outputs(self, x: Any, *, training: bool) -> Any:
         return self.model(x, training=training) if self.model._call_has_training_arg else self.model(x)
 
     def metrics_now(self) -> dict[str, float]:
@@ -97,25 +104,31 @@ class Evaluation:
         full = data.count_rows(rows.whole) // batch * batch
         self._split = rows.whole.take(full).shard(share.parts, share.part).batch(batch // share.parts)
         self._rest = rows.whole.skip(full).batch(batch)
-        self._step = tf.function(on_values(variables, self._validation_step), autograph=False)
+        self._split_step, self._whole_step = (
+            tf.function(on_values(variables, partial(self._validation_step, by)), autograph=False)
+            for by in (BATCH, WHOLE)
+        )
 
     def run(self) -> dict[str, float]:
         """Loss and metrics of the whole validation set. Leaves the model's metrics reset."""
         self._model.reset_metrics()
-        for rows, pack in ((self._split, self._mesh.pack_rows), (self._rest, self._mesh.pack_whole)):
+        for rows, pack, step in (
+            (self._split, self._mesh.pack_rows, self._split_step),
+            (self._rest, self._mesh.pack_whole, self._whole_step),
+        ):
             for batch in rows.prefetch(tf.data.AUTOTUNE):
                 self._stop.check()
                 packed = tf.nest.map_structure(pack, batch)
                 with dtensor.default_mesh(self._mesh.grid):
-                    self._step(packed)
+                    step(packed)
         result = self._learner.metrics_now()
         self._model.reset_metrics()
         return result
 
-    def _validation_step(self, batch: Any) -> None:
+    def _validation_step(self, rows_by: str, batch: Any) -> None:
         model = self._model
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        y_pred = self._learner.forward(x, training=False)
+        y_pred = self._learner.forward(x, training=False, rows_by=rows_by)
         loss = model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=False)
         model._loss_tracker.update_state(loss, sample_weight=tf.nest.flatten(x)[0].shape[0])
         model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
