@@ -10,7 +10,7 @@ BODY = "def build_model(params): ...\ndef build_dataset(params, split): ...\n"
 
 def test_the_shipped_recipes_are_sound():
     entries = {entry.name: entry for entry in catalogue.entries()}
-    assert set(entries) == {"breast_cancer", "char_lm", "digits_cnn", "digits_mlp"}
+    assert set(entries) == {"breast_cancer", "char_lm", "digits_cnn", "digits_mlp", "transformer_lm"}
     for entry in entries.values():
         assert entry.info.problems == ()
         assert entry.info.title
