@@ -104,7 +104,7 @@ def test_a_loss_that_is_not_a_number_names_its_step(tmp_path: Path, keras3: Zygo
 @pytest.mark.parametrize(
     ("params", "global_batch_size", "message"),
     [
-        ({"fault": "model"}, 64, "ValueError: no such layer (in tiny.py, line 22, build_model)"),
+        ({"fault": "model"}, 64, "ValueError: no such layer (in tiny.py, line 24, build_model)"),
         ({"fault": "uncompiled"}, 64, "not compiled"),
         ({"fault": "data"}, 64, "returned list, not a tf.data.Dataset"),
         ({"rows": 30}, 64, "The training set has 30 rows, fewer than the global batch of 64."),
