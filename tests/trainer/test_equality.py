@@ -51,6 +51,11 @@ ROWS = [
     ),
     Row("chief and worker", Strategy.MULTI_WORKER_MIRRORED, {"workers": 2, "chief": True}, cases=("sgd",)),
     Row("workers 3", Strategy.MULTI_WORKER_MIRRORED, {"workers": 3, "accumulation": 2}),
+    Row("split layers", Strategy.TENSOR_PARALLEL, {"workers": 2, "model_parallel": 2}, flavours=(Keras.KERAS3,)),
+    Row("split batch", Strategy.TENSOR_PARALLEL, {"devices": 2}, flavours=(Keras.KERAS3,)),
+    Row(
+        "hybrid", Strategy.TENSOR_PARALLEL, {"workers": 2, "devices": 2, "model_parallel": 2}, flavours=(Keras.KERAS3,)
+    ),
 ]
 
 

@@ -38,7 +38,7 @@ def _declared(model: Any, declared: Mapping[str, Specs], parts: int) -> dict[str
     specs: dict[str, Specs] = {}
     unused = dict.fromkeys(declared)
     for variable in model.variables:
-        pattern = next((known for known in declared if fnmatchcase(variable.path, known)), None)
+        pattern = next((known for known in declared if _names(known, variable.path)), None)
         if pattern is None:
             continue
         unused.pop(pattern, None)
@@ -46,6 +46,11 @@ def _declared(model: Any, declared: Mapping[str, Specs], parts: int) -> dict[str
     if unused:
         raise TrainingFailed(f"build_layouts(): {', '.join(unused)} is the path of no variable.")
     return specs
+
+
+def _names(pattern: str, path: str) -> bool:
+    """True when the pattern is the path's, or that of its end: `wide_*/kernel` names `model/wide_1/kernel`."""
+    return fnmatchcase(path, pattern) or fnmatchcase(path, f"*/{pattern}")
 
 
 def _checked(pattern: str, spec: Specs, variable: Any, parts: int) -> Specs:
