@@ -65,7 +65,7 @@ def strategy_panel(job: Any, gang: list[Any]) -> StrategyPanel:
     if not known:
         return StrategyPanel(label, summary)
     rows = [*_sync(known), *_model(known), *_measured(job), *_stages_said(known), *_data(known), *_resumed(known)]
-    tables = [_stages(known), _layouts(known), _loads(known), _partitioned(known), _processes(told)]
+    tables = [_stages(known, gang), _layouts(known), _loads(known), _partitioned(known), _processes(told)]
     return StrategyPanel(
         label,
         summary,
@@ -125,11 +125,12 @@ def _resumed(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "Began with", f"step {step} (checkpoint {checkpoint})" if step and checkpoint else ""
 
 
-def _stages(known: Mapping[str, Any]) -> Table | None:
+def _stages(known: Mapping[str, Any], gang: list[Any]) -> Table | None:
+    nodes = {str(replica.index): replica.node_name for replica in gang}
     rows = [
         (
             f"stage {_text(each.get('stage'))}",
-            _text(each.get("node")),
+            nodes.get(_text(each.get("worker")), ""),
             _text(each.get("device")),
             _list(each.get("layers")),
             _count(each.get("parameters")),

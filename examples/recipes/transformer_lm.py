@@ -1,5 +1,6 @@
 """A character-level transformer (pre-norm, causal attention) whose layers tensor parallelism splits over devices."""
 
+import itertools
 from pydoc_data.topics import topics
 
 import keras
@@ -9,7 +10,8 @@ import tensorflow as tf
 TITLE = "Characters, transformer"
 DESCRIPTION = (
     "A small transformer that guesses the next character of Python's own help texts. Under tensor parallel its "
-    "attention heads, feed-forward layers and embeddings are split, so that no process holds all parameters."
+    "attention heads, feed-forward layers and embeddings are split, so that no process holds all parameters; in a "
+    "pipeline its blocks are."
 )
 PARAMS = {
     "characters": {"type": "int", "default": 60000, "min": 5000, "max": 500000, "help": "How much of the text is read"},
@@ -25,6 +27,7 @@ ALPHABET = "\n" + "".join(chr(code) for code in range(32, 127))
 SYMBOLS = 128
 VALIDATION_PART = 10
 OVERLAP = 4
+BLOCK = ("norm_{}a", "attention_{}", "norm_{}b", "wide_{}", "narrow_{}", "block_{}")
 
 
 def build_model(params):
@@ -54,7 +57,20 @@ def _block(x, number, params):
     x = x + attention(seen, seen, use_causal_mask=True)
     seen = keras.layers.LayerNormalization(name=f"norm_{number}b")(x)
     wide = keras.layers.Dense(4 * width, activation="gelu", name=f"wide_{number}")(seen)
-    return x + keras.layers.Dense(width, name=f"narrow_{number}")(wide)
+    narrow = keras.layers.Dense(width, name=f"narrow_{number}")(wide)
+    return keras.layers.Add(name=f"block_{number}")([x, narrow])
+
+
+def build_stages(params, count):
+    """A pipeline's stages: whole blocks, spread evenly; the embeddings with the first, the scores with the last."""
+    borders = [params["blocks"] * place // count for place in range(count + 1)]
+    first, *others = [
+        [name.format(number) for number in range(begin, end) for name in BLOCK]
+        for begin, end in itertools.pairwise(borders)
+    ]
+    stages = [["characters", "places", *first], *others]
+    stages[-1] += ["last_norm", "scores"]
+    return stages
 
 
 def build_dataset(params, split):

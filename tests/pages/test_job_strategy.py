@@ -41,12 +41,12 @@ TOLD = {
     ),
     "pipeline": (
         {
-            "stages": [{"stage": 0, "device": "CPU:0", "node": "n1", "layers": ["a", "b"], "parameters": 1200}],
+            "stages": [{"stage": 0, "device": "CPU:0", "worker": 0, "layers": ["a", "b"], "parameters": 1200}],
             "micro_batches": 4,
             "bubble": 0.2,
             "overlap": 0.75,
         },
-        ["stage 0", "n1", "a, b", "20 % of a step", "75 %", "Idle share, measured", "50 % of a step"],
+        ["stage 0", "node-", "a, b", "20 % of a step", "75 %", "Idle share, measured", "50 % of a step"],
     ),
     "mirrored": (
         COMMON
@@ -110,7 +110,7 @@ junk = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["ps", "stage", "layers", "step", "batch", "policy", "bytes"]), inner, max_size=3
+            st.sampled_from(["ps", "stage", "worker", "layers", "step", "batch", "policy", "bytes"]), inner, max_size=3
         )
     ),
     max_leaves=6,
@@ -119,6 +119,9 @@ junk = st.recursive(
 
 class Told:
     """A replica that told something, without a database."""
+
+    index = 0
+    node_name = "n1"
 
     def __init__(self, facts: object) -> None:
         self.facts = facts

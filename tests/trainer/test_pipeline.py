@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.gang import Gang, Member, Zygote, gang
+from tests.trainer.gang import RECIPES, Gang, Member, Zygote, gang
 from worker_agent.protocol.records import Facts
 from worker_agent.protocol.states import Cause, Strategy
 
@@ -68,6 +68,16 @@ def test_overlap_is_measured_on_steps_of_the_training(tmp_path: Path, keras3: Zy
     times, together, in_turn = map(float, re.findall(r"[\d.]+", facts(lead)["overlap"]))
     assert times == pytest.approx(in_turn / together, rel=0.05)
     assert idle == pytest.approx(max(0, 1 - in_turn / (2 * together)), abs=0.05)
+
+
+def test_the_transformer_of_the_catalogue_is_cut_between_its_blocks(tmp_path: Path, keras3: Zygote) -> None:
+    given = {"epochs": 1, "global_batch_size": 128, "params": {"characters": 8000, "width": 16, "heads": 2}}
+    one = gang(tmp_path / "one", RECIPES / "transformer_lm.py", Strategy.ONE_DEVICE, **given).start(keras3)
+    two = gang(tmp_path / "two", RECIPES / "transformer_lm.py", Strategy.PIPELINE, devices=2, **given).start(keras3)
+    losses, found = (ended(job).series("loss") for job in (one, two))
+    assert len(losses) > 2
+    assert max(abs(found[step] - losses[step]) for step in losses) <= 1e-6
+    assert [stage["layers"].split(", ")[-1] for stage in facts(two["worker:0"])["stages"]] == ["block_0", "scores"]
 
 
 @pytest.mark.parametrize(

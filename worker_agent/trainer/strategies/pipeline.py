@@ -66,12 +66,11 @@ def _tell(task: Task, learner: PipeLearner) -> None:
     """What is particular to this training."""
     run, plan = task.run, learner.plan
     count, parts = len(plan.devices), run.spec.micro_batches
-    hosts = [member.host for member in run.gang] or ["this node"]
     table = [
         {
             "stage": place,
             "device": device.partition("/device:")[2],
-            "node": hosts[place // run.devices],
+            "worker": place // run.devices,
             "layers": ", ".join(names),
             "parameters": stage.count_params(),
         }
