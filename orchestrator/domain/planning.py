@@ -19,8 +19,18 @@ from worker_agent.protocol.states import DeviceKind, NodeState, Role, Strategy
 
 
 @dataclass(frozen=True)
+class Software:
+    """Versions of what a node runs; "" where it has none, or has not told."""
+
+    tensorflow: str = ""
+    keras: str = ""
+    tf_keras: str = ""
+    agent: str = ""
+
+
+@dataclass(frozen=True)
 class NodeView:
-    """A node as placement sees it: its device indexes by kind, and which of them a running job holds."""
+    """A node as placement sees it: its device indexes by kind, which of them a running job holds, what it runs."""
 
     node_id: str
     name: str
@@ -28,6 +38,7 @@ class NodeView:
     state: NodeState
     devices: tuple[tuple[int, DeviceKind], ...]
     held: frozenset[int] = frozenset()
+    software: Software = Software()
 
     def free(self, kind: DeviceKind | None = None) -> list[int]:
         """Indexes of devices that can be taken now (none unless the node is ready)."""
@@ -122,6 +133,12 @@ def place(spec: JobSpec, cluster: ClusterView, *, port_offset: int = 0) -> Place
         if seats is not None:
             return _with_ports(spec, seats, kind, cluster, port_offset)
     return NotNow(_shortage(spec, cluster.nodes))
+
+
+def nodes_of(replicas: tuple[PlannedReplica, ...], cluster: ClusterView) -> list[NodeView]:
+    """The nodes that a placement uses."""
+    used = {replica.node_id for replica in replicas}
+    return [node for node in cluster.nodes if node.node_id in used]
 
 
 def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:

@@ -3,7 +3,7 @@
 from orchestrator.models.accounts import ApiToken, Role, User, digest_of
 from orchestrator.models.jobs import Artifact, Attempt, Checkpoint, Code, Job, Replica
 from orchestrator.models.machines import Cluster, JoinToken, Node
-from orchestrator.models.records import Command, Cursor, Event, LogChunk, SeriesBlock, ServiceBeat
+from orchestrator.models.records import Command, Cursor, Event, LogChunk, Preflight, SeriesBlock, ServiceBeat
 
 __all__ = [
     "ApiToken",
@@ -19,6 +19,7 @@ __all__ = [
     "JoinToken",
     "LogChunk",
     "Node",
+    "Preflight",
     "Replica",
     "Role",
     "SeriesBlock",

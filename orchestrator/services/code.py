@@ -28,7 +28,7 @@ from django.utils import timezone
 
 from orchestrator import catalogue
 from orchestrator.domain.recipes import RecipeInfo
-from orchestrator.models import Code, Node, Replica, User
+from orchestrator.models import Code, Node, Preflight, Replica, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.jobs import visible_jobs
 from orchestrator.services import git
@@ -126,8 +126,10 @@ def keep(program: Program) -> None:
 
 
 def content_for(node: Node, sha256: str) -> bytes:
-    """The bytes of a program for a node that was given a replica which runs it; `NotFound` otherwise."""
-    if not Replica.objects.filter(node=node, job__code_id=sha256, held=True).exists():
+    """The bytes of a program for a node that was given a replica which runs it, or is to check it; else `NotFound`."""
+    checks = Preflight.objects.filter(code_id=sha256, ended_at=None)
+    runs = Replica.objects.filter(node=node, job__code_id=sha256, held=True).exists()
+    if not runs and not any(node.pk in nodes for nodes in checks.values_list("nodes", flat=True)):
         raise NotFound("no program of that digest belongs to a replica on this node")
     return bytes(Code.objects.get(sha256=sha256).content)
 

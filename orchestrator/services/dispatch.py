@@ -11,9 +11,9 @@ from functools import partial
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
-from orchestrator.domain import batching, planning
+from orchestrator.domain import batching, planning, preflight
 from orchestrator.domain.batching import BatchPlan
-from orchestrator.domain.planning import Placed, PlannedReplica
+from orchestrator.domain.planning import ClusterView, Placed, PlannedReplica
 from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Node, Replica
 from orchestrator.services import checkpoints, outbox
 from orchestrator.services.checkpoints import NotThere
@@ -60,8 +60,8 @@ def _dispatch(job_id: int, now: datetime) -> bool:
     view = cluster_view(cluster, ports_avoided=avoided)
     outcome = planning.place(spec, view, port_offset=(job.pk + job.attempt) * PORT_STRIDE)
     begin = checkpoints.to_begin_with(job, spec, now=now)
-    if not isinstance(outcome, Placed) or isinstance(begin, NotThere):
-        reason = _why_not(begin, outcome)
+    reason = _why_not(begin, outcome) or _blocked(spec, view, outcome)
+    if not isinstance(outcome, Placed) or isinstance(begin, NotThere) or reason:
         if job.waiting_for != reason:
             Job.objects.filter(pk=job.pk).update(waiting_for=reason)
             job.waiting_for = reason
@@ -77,6 +77,14 @@ def _why_not(begin: Checkpoint | NotThere | None, outcome: Placed | planning.Not
     if isinstance(outcome, planning.Never):
         return outcome.message
     return begin.message if isinstance(begin, NotThere) else ""
+
+
+def _blocked(spec: JobSpec, view: ClusterView, outcome: Placed | planning.NotNow | planning.Never) -> str:
+    """What the preflight has against these nodes; "" when nothing."""
+    if not isinstance(outcome, Placed):
+        return ""
+    found = preflight.findings(spec, planning.nodes_of(outcome.replicas, view))
+    return next((finding.sentence for finding in found if finding.blocks), "")
 
 
 def _apply(

@@ -11,7 +11,7 @@ from orchestrator.domain.validation import KNOWN_FIELDS
 from orchestrator.models import Cluster, Code, Job, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.jobs import get
-from orchestrator.services import checkpoints, code, gang, submission, transitions
+from orchestrator.services import checkpoints, code, gang, preflights, submission, transitions
 from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from orchestrator.services.transitions import announce_job, move_job
 from worker_agent.protocol.codec import plain
@@ -25,8 +25,13 @@ def submit_job(*, request: object, by: User) -> Job:
     checked = submission.check(request, by=by)
     if checked.errors or checked.spec is None or checked.program is None or checked.cluster is None:
         raise Invalid(checked.errors)
+    warnings = [f"{finding.what}: {finding.why}" for finding in checked.findings]
+    warnings += preflights.warnings_about(checked.spec, by=by, now=datetime.now(UTC))
     with transaction.atomic():
-        return _create(spec=checked.spec, cluster=checked.cluster, program=code.save(checked.program), by=by)
+        job = _create(spec=checked.spec, cluster=checked.cluster, program=code.save(checked.program), by=by)
+        for warning in dict.fromkeys(warnings):
+            transitions.record(kind="preflight", text=f"Found before it started: {warning}.", job=job, actor=by)
+    return job
 
 
 def stop_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 # A row that was not sent on its commit (broker down, process killed) is taken up after this.
 UNSENT_AFTER = timedelta(seconds=1)
 RESEND_LIMIT = 500
+# The nodes of a preflight meet within seconds; who hears of it later meets nobody.
+PROBE_LIFE = timedelta(seconds=10)
 
 
 def post(*, node: Node, replica: Replica | None, now: datetime, build: Callable[[int], commands.Command]) -> Command:
@@ -94,7 +96,7 @@ def resend(*, now: datetime) -> int:
     )
     sent = 0
     for row in due[:RESEND_LIMIT]:
-        if _needless(row):
+        if _needless(row, now):
             Command.objects.filter(pk=row.pk, acked_at=None).update(acked_at=now, refused="no longer needed")
         elif not send(row, now=now):
             break
@@ -103,7 +105,9 @@ def resend(*, now: datetime) -> int:
     return sent
 
 
-def _needless(row: Command) -> bool:
+def _needless(row: Command, now: datetime) -> bool:
+    if row.kind == "probe":
+        return row.created_at < now - PROBE_LIFE
     if row.replica is None or row.kind == "forget":
         return False
     if row.kind == "launch":

@@ -1,4 +1,5 @@
-"""One batch of reports, applied in one transaction: heartbeats, acknowledgements of commands, and output of replicas.
+"""One batch of reports, applied in one transaction: heartbeats, acknowledgements of commands, answers of preflights,
+and output of replicas.
 
 Ingest calls `apply` with reports whose signature it has checked. What is announced leaves when the transaction commits.
 """
@@ -11,12 +12,12 @@ from django.db import transaction
 
 from orchestrator import live, series
 from orchestrator.models import Node, Replica
-from orchestrator.services import gang, records, transitions
+from orchestrator.services import gang, preflights, records, transitions
 from orchestrator.services.bulk import update_rows
 from orchestrator.services.records import Acks
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.joining import is_in_range
-from worker_agent.protocol.reports import Ack, Heartbeat, Hello, Records, Report, Sample
+from worker_agent.protocol.reports import Ack, Heartbeat, Hello, Probed, Records, Report, Sample
 from worker_agent.protocol.states import NodeState
 
 CLOCK_TRUSTED_S = 300.0
@@ -28,6 +29,7 @@ def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
     hellos: dict[str, tuple[Node, Hello]] = {}
     heartbeats: list[tuple[Node, Heartbeat]] = []
     acks: list[tuple[Node, Ack]] = []
+    probed: list[tuple[Node, Probed]] = []
     for node, report in batch:
         match report:
             case Records():
@@ -38,6 +40,8 @@ def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
                 hellos[node.pk] = (node, report)
             case Ack():
                 acks.append((node, report))
+            case Probed():
+                probed.append((node, report))
     with transaction.atomic():
         for node, hello in hellos.values():
             _greet(node, hello, now=now)
@@ -48,6 +52,8 @@ def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
                 _welcome_back(node, now=now)
         for node, ack in acks:
             gang.on_ack(node=node, command_id=ack.command_id, refused=ack.refused, now=now)
+        for node, answer in probed:
+            preflights.on_probed(node=node, report=answer, now=now)
         return records.store(slices, now=now) if slices else {}
 
 

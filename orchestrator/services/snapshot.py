@@ -1,14 +1,19 @@
 """A cluster as it stands now, as the value that placement works on. Read by dispatch and by the preview."""
 
-from orchestrator.domain.planning import ClusterView, NodeView
-from orchestrator.models import Cluster, Node, Replica
+from django.utils import timezone
+
+from orchestrator.domain.planning import ClusterView, NodeView, Software
+from orchestrator.models import Cluster, Node, Preflight, Replica
 from worker_agent.protocol.states import DeviceKind, NodeState
 
 
 def cluster_view(cluster: Cluster, *, ports_avoided: frozenset[tuple[str, int]] = frozenset()) -> ClusterView:
-    """Nodes with their held devices, and the ports that are held (wherever in the installation) or to be avoided."""
+    """Nodes with their held devices, and the ports that are held (wherever in the installation), are being tried by a
+    preflight, or are to be avoided."""
     held: dict[str, set[int]] = {}
     ports = set(ports_avoided)
+    for doors in Preflight.objects.filter(ports_until__gt=timezone.now()).values_list("doors", flat=True):
+        ports |= {(str(host), int(port)) for host, port in doors}
     for node_id, host, port, devices in Replica.objects.filter(held=True).values_list(
         "node_id", "host", "port", "devices"
     ):
@@ -30,4 +35,5 @@ def _node_view(node: Node, held: frozenset[int]) -> NodeView:
         state=NodeState(node.state),
         devices=tuple((int(str(device["index"])), DeviceKind(str(device["kind"]))) for device in node.devices),
         held=held,
+        software=Software(**{name: str(node.inventory.get(name, "")) for name in Software.__dataclass_fields__}),
     )

@@ -10,9 +10,9 @@ from functools import partial
 
 import msgspec
 
-from orchestrator.domain import batching, combinations, planning, script_findings, tf_config_lint, validation
+from orchestrator.domain import batching, combinations, planning, preflight, script_findings, tf_config_lint, validation
 from orchestrator.domain.batching import BatchPlan, Indivisible
-from orchestrator.domain.planning import ClusterView, Never, NodeView, NotNow, PlannedReplica
+from orchestrator.domain.planning import ClusterView, Never, NodeView, NotNow, Placed, PlannedReplica
 from orchestrator.domain.recipes import RecipeInfo
 from orchestrator.models import Cluster, User
 from orchestrator.services import checkpoints, code
@@ -32,13 +32,15 @@ ARITHMETIC_FIELDS = SHAPE_FIELDS | {"global_batch_size", "accumulation", "model_
 
 @dataclass(frozen=True)
 class Checked:
-    """What a request comes to: `spec`, `program` and `cluster` when there are no errors; `info` as far as known."""
+    """What a request comes to: `spec`, `program` and `cluster` when there are no errors; `info` as far as known;
+    warnings are `findings`."""
 
     spec: JobSpec | None
     errors: list[FieldError]
     info: RecipeInfo | None
     program: Program | None = None
     cluster: Cluster | None = None
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,8 @@ class Preview:
 
     `waiting_for` "" with a placement means it would start at once. `tf_configs` is keyed `worker:0`. `nearest` are the
     global batch sizes around the given one that divide, when it does not. `findings` are what was found beyond errors
-    at fields: all of a hand-written TF_CONFIG's, and warnings about a script, whose text is `script`.
+    at fields: all of a hand-written TF_CONFIG's, of the nodes it would be on, and warnings about a script, whose text
+    is `script`.
     """
 
     errors: list[FieldError]
@@ -80,14 +83,18 @@ class _Read:
 def check(request: object, *, by: User) -> Checked:
     """The job that the request describes, or everything that is wrong with it."""
     read = _read(request, by=by)
-    errors = list(read.errors)
+    errors, findings = list(read.errors), read.findings
     if read.spec and read.view:
         outcome = planning.place(read.spec, read.view)
         if isinstance(outcome, Never):
             errors.append(FieldError(outcome.field, outcome.message))
+        elif isinstance(outcome, Placed):
+            of_nodes = _of_nodes(read.spec, read.view, outcome)
+            errors += _blocking(of_nodes)
+            findings += of_nodes
     if errors:
         return Checked(None, errors, read.info)
-    return Checked(read.spec, [], read.info, read.program, read.cluster)
+    return Checked(read.spec, [], read.info, read.program, read.cluster, findings)
 
 
 def preview(request: object, *, by: User) -> Preview:
@@ -112,7 +119,9 @@ def preview(request: object, *, by: User) -> Preview:
     if isinstance(outcome, NotNow):
         return known(read.errors, waiting_for=outcome.waiting_for)
     configs = {replica.label: replica.tf_config for replica in outcome.replicas if replica.tf_config is not None}
-    return known(read.errors, placement=outcome.replicas, tf_configs=configs)
+    of_nodes = _of_nodes(read.spec, read.view, outcome)
+    errors, findings = [*read.errors, *_blocking(of_nodes)], read.findings + of_nodes
+    return known(errors, placement=outcome.replicas, tf_configs=configs, findings=findings)
 
 
 def _read(request: object, *, by: User) -> _Read:
@@ -180,6 +189,15 @@ def _findings(asked: JobSpec, view: ClusterView | None, program: Program | None)
     linted = tf_config_lint.lint(asked.tf_config, asked, view) if asked.tf_config else []
     script = program.script if program else None
     return linted + (script_findings.findings_of(script, asked) if script else [])
+
+
+def _of_nodes(spec: JobSpec, view: ClusterView, placed: Placed) -> tuple[Finding, ...]:
+    return tuple(preflight.findings(spec, planning.nodes_of(placed.replicas, view)))
+
+
+def _blocking(findings: tuple[Finding, ...]) -> list[FieldError]:
+    """What machines lack stands at the cluster, which another choice would mend."""
+    return [FieldError("cluster", finding.sentence) for finding in findings if finding.blocks]
 
 
 def _cluster(name: object) -> tuple[Cluster | None, list[FieldError]]:

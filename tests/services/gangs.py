@@ -9,9 +9,9 @@ from worker_agent.protocol.records import Exit
 from worker_agent.protocol.states import Cause, Strategy
 
 
-def make_lab(nodes: int = 2, *, slots: int = 2) -> Cluster:
+def make_lab(nodes: int = 2, *, slots: int = 2, **columns: object) -> Cluster:
     """A cluster with nodes `node-1`, `node-2`, …"""
-    cluster = make_cluster()
+    cluster = make_cluster(**columns)
     for number in range(1, nodes + 1):
         make_node(cluster, f"node-{number}", slots=slots)
     return cluster
