@@ -6,7 +6,7 @@ from django.urls import include, path
 
 from dashboard.api import agents, checkpoints, health, problems
 from dashboard.api.v1 import api
-from dashboard.views import job, job_new, jobs, machines, node, overview, sign_in, tokens
+from dashboard.views import job, job_new, jobs, machines, node, overview, preflight, sign_in, tokens
 
 handler404 = problems.no_route
 
@@ -16,6 +16,9 @@ pages = [
     path("jobs/find/", jobs.job_find, name="job_find"),
     path("jobs/new/", job_new.job_new, name="job_new"),
     path("jobs/new/preview/", job_new.job_preview, name="job_preview"),
+    path("jobs/new/check/", job_new.job_check, name="job_check"),
+    path("checks/<int:preflight_id>/", preflight.preflight, name="preflight"),
+    path("checks/<int:preflight_id>/state/", preflight.preflight_state, name="preflight_state"),
     path("jobs/<int:job_id>/", job.job, name="job"),
     path("jobs/<int:job_id>/state/", job.job_state, name="job_state"),
     path("jobs/<int:job_id>/stop/", job.job_stop, name="job_stop"),

@@ -70,7 +70,7 @@ def list_jobs(
 )
 def create_job(request: HttpRequest) -> Status[dict[str, Any]]:
     """Checked as a whole: 422 names everything that is wrong, field by field."""
-    job = service.submit_job(request=_body(request), by=person(request))
+    job = service.submit_job(request=body_of(request), by=person(request))
     return Status(201, jobs.summary(jobs.get(person(request), job.pk)))
 
 
@@ -82,7 +82,7 @@ def create_job(request: HttpRequest) -> Status[dict[str, Any]]:
 )
 def preview_job(request: HttpRequest) -> dict[str, Any]:
     """Batch arithmetic, placement and TF_CONFIG of a request, also of an unfinished one. Makes nothing."""
-    seen = submission.preview(_body(request), by=person(request))
+    seen = submission.preview(body_of(request), by=person(request))
     return {
         "errors": [asdict(error) for error in seen.errors],
         "batch": asdict(seen.batch) if seen.batch else None,
@@ -237,7 +237,8 @@ def list_recipes(request: HttpRequest) -> list[dict[str, Any]]:
     ]
 
 
-def _body(request: HttpRequest) -> Any:
+def body_of(request: HttpRequest) -> Any:
+    """The JSON of a request, or `Invalid`."""
     try:
         return json.loads(request.body, parse_constant=_no_such_number)
     except (ValueError, RecursionError) as error:

@@ -1,5 +1,5 @@
 """REST, version 1: the API object, the format of answers and the document. Operations are in `jobs`,
-`checkpoints`, `machines`."""
+`checkpoints`, `preflights`, `machines`."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ from ninja import NinjaAPI
 from ninja.renderers import BaseRenderer
 from ninja.responses import NinjaJSONEncoder
 
-from dashboard.api import checkpoints, jobs, machines
+from dashboard.api import checkpoints, jobs, machines, preflights
 from dashboard.api.auth import Session, Token, may_read_documents
 from dashboard.api.problems import install
 from dashboard.api.shapes import JobRequest
@@ -54,4 +54,5 @@ api = Api(
 install(api)
 api.add_router("", jobs.router)
 api.add_router("", checkpoints.router)
+api.add_router("", preflights.router)
 api.add_router("", machines.router)

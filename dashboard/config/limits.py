@@ -18,7 +18,7 @@ from dashboard.api.signature import Refused, node_of_request
 ORDINARY_BODY_BYTES = 1_000_000
 UPLOAD = re.compile(r"^/agent/v1/replicas/[0-9]+/(artifacts/[^/]+|checkpoints/[^/]+(/[^/]+)?)$")
 # Where a program travels in the body.
-WITH_CODE = re.compile(r"^/(api/v1/jobs(/preview)?|jobs/new/(preview/)?)$")
+WITH_CODE = re.compile(r"^/(api/v1/(jobs(/preview)?|preflight)|jobs/new/((preview|check)/)?)$")
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -9,11 +9,13 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.forms import DEFAULTS, JobForm, cloned_form, empty_form, request_from, typed_form
@@ -25,8 +27,8 @@ from orchestrator.domain.recipes import RecipeInfo
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import machines
 from orchestrator.queries.errors import NotFound
-from orchestrator.services import code, jobs, submission
-from orchestrator.services.errors import Forbidden, Invalid
+from orchestrator.services import code, jobs, preflights, submission
+from orchestrator.services.errors import Conflict, Forbidden, Invalid
 
 FIRST_RECIPE = "digits_cnn"
 NOTHING_GIVEN = {"upload": "Choose a .py or .zip file.", "git": "Give the address of a repository."}
@@ -89,6 +91,32 @@ def job_preview(request: HttpRequest) -> JsonResponse:
             "program_key": _program_key(read),
         }
     )
+
+
+@require_POST
+@page
+def job_check(request: HttpRequest) -> HttpResponse:
+    """Ask the nodes whether the job of this form could run: to the page of that check, or the form with its errors.
+
+    A script that asks for JSON gets the address to ask for its state, or the errors by field.
+    """
+    _must_run_jobs(request)
+    read = _read(request)
+    wants_json = request.accepts("application/json") and not request.accepts("text/html")
+    row = None
+    if not read.form.errors:
+        try:
+            row = preflights.begin(request=read.request, by=request.user, now=datetime.now(UTC))
+        except Invalid as refused:
+            read.form.refuse(refused.errors)
+        except Conflict as busy:
+            read.form.errors[""] = str(busy)
+    if row is None:
+        _explain(read, request.user)
+        return JsonResponse({"errors": read.form.errors}, status=422) if wants_json else _printed(request, read, 422)
+    if wants_json:
+        return JsonResponse({"url": reverse("preflight_state", args=[row.pk])})
+    return redirect("preflight", row.pk)
 
 
 def _printed(request: HttpRequest, read: Read, status: int = 200) -> HttpResponse:

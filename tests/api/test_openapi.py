@@ -20,6 +20,8 @@ OPERATIONS = {
     ("get", "/jobs"),
     ("post", "/jobs"),
     ("post", "/jobs/preview"),
+    ("post", "/preflight"),
+    ("get", "/preflight/{preflight_id}"),
     ("get", "/jobs/{job_id}"),
     ("post", "/jobs/{job_id}/stop"),
     ("post", "/jobs/{job_id}/retry"),

@@ -1,6 +1,7 @@
 // New job: the server works out what the form implies while it is filled in; this module asks, and puts the answer in
 // place. Errors stand only at fields that were touched, until the form has been refused once: then at every field.
 import { $, $$ } from "./dom.js";
+import { changed, check } from "./preflight.js";
 import { toast } from "./toast.js";
 const form = $("#new-job"), WAIT_MS = 250, LONG_TEXT_WAIT_MS = 600;
 const touched = new Set();
@@ -76,6 +77,25 @@ function leaveCatalogue() {
   if ($("[name=kind]:checked", form)?.value === "script" && $("[name=source][value=recipe]", form).checked) $("[name=source][value=upload]", form).checked = true;
 }
 
+// Enter in a field presses the first button, so a check is always asked for by its own.
+const asker = $("#check");
+asker.addEventListener("click", async (e) => {
+  e.preventDefault();
+  asker.disabled = true;
+  try {
+    const found = await check(asker.formAction, values());
+    if (Object.keys(found).length) {
+      all = true;
+      errors = found;
+      showErrors();
+      toast("Nothing was asked", found[""] || "What has to change stands at its field.", "red", "warning");
+    }
+  } catch (problem) {
+    toast("Not checked", problem.message === "401" || problem.message === "403" ? "Sign in again in another tab; what you typed stays here." : "The control plane did not answer. Try again.", "red", "warning");
+  }
+  asker.disabled = false;
+});
+form.addEventListener("input", changed);
 form.addEventListener("input", (e) => {
   if (["upload", "git_url", "git_ref", "git_path"].includes(e.target.name)) return; // asked for when they are complete
   later(e.target.name === "text" ? LONG_TEXT_WAIT_MS : WAIT_MS);

@@ -1,0 +1,63 @@
+"""REST of preflights: the nodes of a job that is not submitted yet look whether it could run."""
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from django.http import HttpRequest
+from ninja import Field, Router, Schema, Status
+
+from dashboard.api.auth import person
+from dashboard.api.jobs import JOB_REQUEST, body_of
+from dashboard.api.limits import WRITES
+from dashboard.api.problems import PROBLEMS
+from orchestrator.services import preflights
+
+router = Router(tags=["jobs"])
+
+
+class Found(Schema):
+    """One finding."""
+
+    node: str = Field(description="Empty for what the control plane found.")
+    severity: Literal["error", "warning"] = Field(description="error: the job would fail.")
+    what: str
+    why: str
+    remedy: str
+
+
+class Preflight(Schema):
+    """A check on the nodes, as far as they have answered. Ask again while it is running."""
+
+    id: int
+    state: Literal["running", "done"]
+    created_at: datetime
+    nodes: list[str] = Field(description="Those that the job would get now.")
+    waiting: list[str] = Field(description="Those that have not answered.")
+    findings: list[Found]
+    facts: dict[str, str] = Field(description="What building the program showed, in words.")
+    blocked: bool = Field(description="Whether a finding is an error.")
+
+
+@router.post(
+    "/preflight",
+    response={202: Preflight, **PROBLEMS},
+    summary="Check a job on its nodes",
+    openapi_extra=JOB_REQUEST,
+    throttle=WRITES,
+)
+def begin_preflight(request: HttpRequest) -> Status[dict[str, Any]]:
+    """The nodes try ports, both ways, and the checkpoint place; one builds the program. Starts no job."""
+    row = preflights.begin(request=body_of(request), by=person(request), now=datetime.now(UTC))
+    return Status(202, _shown(request, row.pk))
+
+
+@router.get("/preflight/{int:preflight_id}", response={200: Preflight, **PROBLEMS}, summary="What a check found")
+def get_preflight(request: HttpRequest, preflight_id: int) -> dict[str, Any]:
+    """Kept for a day; one's own."""
+    return _shown(request, preflight_id)
+
+
+def _shown(request: HttpRequest, preflight_id: int) -> dict[str, Any]:
+    view = preflights.look(preflight_id=preflight_id, by=person(request), now=datetime.now(UTC))
+    return {**asdict(view), "blocked": view.blocked}

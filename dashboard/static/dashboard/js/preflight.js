@@ -1,0 +1,39 @@
+// A check on the nodes: begun with the form as it stands, fetched until every node has answered, shown in its place. Once
+// the form is changed, the answer is of a form that was.
+import { $, fetchParts } from "./dom.js";
+import { localTimes } from "./format.js";
+const AGAIN_MS = 700, place = $("#preflight-place");
+let mine = 0;
+
+// Resolves with the errors by field when there is nothing to ask the nodes yet.
+export async function check(url, data) {
+  const asked = ++mine;
+  const answer = await fetch(url, { method: "POST", body: data, headers: { Accept: "application/json" } });
+  if (answer.status === 422) return (await answer.json()).errors;
+  if (!answer.ok) throw new Error(String(answer.status));
+  follow((await answer.json()).url, asked);
+  return {};
+}
+export function changed() {
+  const shown = $("#preflight", place);
+  if (!shown || $("[data-stale]", place)) return;
+  const note = document.createElement("p");
+  note.className = "small muted";
+  note.dataset.stale = "";
+  note.textContent = "The form has been changed since: check again.";
+  place.append(note);
+}
+async function follow(url, asked) {
+  if (asked !== mine) return;
+  let again = true;
+  try {
+    const parts = await fetchParts(url);
+    if (asked !== mine) return;
+    const fresh = parts.find((part) => part.id === "preflight"), stale = $("[data-stale]", place);
+    localTimes(fresh);
+    again = fresh.dataset.state === "running";
+    const old = $("#preflight", place);
+    if (!old || !old.isEqualNode(fresh)) place.replaceChildren(fresh, ...(old && stale && old.dataset.url === url ? [stale] : []));
+  } catch { /* asked again */ }
+  if (again) setTimeout(() => follow(url, asked), AGAIN_MS);
+}
