@@ -142,6 +142,7 @@ class Coordinator:
             self._tell_window(told.metrics)
         self._voice.execution(first_step=self._done - count + 1, losses=losses, seconds=seconds)
         for place, loss in enumerate(losses, start=(self._done - count) % self._size.steps_per_epoch):
+            self._callbacks.on_train_batch_begin(place)  # tf_keras' list needs it before each end
             self._callbacks.on_train_batch_end(place, {"loss": loss})
 
     def _tell_window(self, metrics: dict[str, Any]) -> None:
