@@ -9,6 +9,7 @@ in whatever session, is gone by then. `TRAINYARD_NO_NETWORK=1` tells the program
 import argparse
 import contextlib
 import ctypes
+import math
 import os
 import resource
 import signal
@@ -48,7 +49,7 @@ def run(command: list[str], *, time_s: float, memory_bytes: int) -> int:
 
 def _limit(*, time_s: float, memory_bytes: int) -> None:
     """For this process and all below it: hard limits, so none can be raised again."""
-    seconds = int(time_s) * (os.cpu_count() or 1)
+    seconds = math.ceil(time_s) * (os.cpu_count() or 1)
     for kind, most in (
         (resource.RLIMIT_CPU, seconds),
         (resource.RLIMIT_DATA, memory_bytes),

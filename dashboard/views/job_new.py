@@ -38,6 +38,7 @@ FOLDED = {
     "program": ("entry", "working_dir", "requirements"),
     "gang": ("communication", "min_shard_bytes", "validation", "chief"),
     "tf_config": ("tf_config",),
+    "failures": ("max_restarts",),
     "maths": ("accumulation", "precision", "steps_per_execution", "sharding", "jit"),
     "checkpoints": ("checkpoints_kept", "checkpoint_steps", "resume_from"),
 }
@@ -113,7 +114,7 @@ def job_check(request: HttpRequest) -> HttpResponse:
             read.form.errors[""] = str(busy)
     if row is None:
         _explain(read, request.user)
-        return JsonResponse({"errors": read.form.errors}, status=422) if wants_json else _printed(request, read, 422)
+        return JsonResponse({"errors": read.form.errors}) if wants_json else _printed(request, read, 422)
     if wants_json:
         return JsonResponse({"url": reverse("preflight_state", args=[row.pk])})
     return redirect("preflight", row.pk)

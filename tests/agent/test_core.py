@@ -9,6 +9,7 @@ from worker_agent.daemon.core import (
     SHUTDOWN_REASON,
     Core,
     Ended,
+    Examine,
     Key,
     NotRecorded,
     Record,
@@ -24,7 +25,7 @@ from worker_agent.daemon.core import (
     Uploaded,
     WriteExit,
 )
-from worker_agent.protocol.commands import Forget, Stop
+from worker_agent.protocol.commands import Forget, Probe, Stop
 from worker_agent.protocol.states import Cause, ReplicaStatus
 
 KEY = Key(7, 1)
@@ -151,3 +152,21 @@ def test_what_was_forgotten_is_remembered_within_limits() -> None:
     assert core.held == {}
     assert core.handle(make_launch(command_id=5, replica_id=1)) == [SendAck(5)]
     assert len(core.handle(make_launch(command_id=5, replica_id=0))) == 4
+
+
+def test_a_probe_is_taken_and_changes_nothing_that_is_held() -> None:
+    core = core_after(LAUNCH)
+    probe = Probe(
+        command_id=9,
+        preflight_id=1,
+        key="k",
+        node="a",
+        own=[],
+        others=[],
+        devices=[],
+        device_kind=LAUNCH.device_kind,
+        spec=LAUNCH.spec,
+    )
+    held = dict(core.held)
+    assert core.handle(probe) == [SendAck(9), Examine(probe)]
+    assert core.held == held

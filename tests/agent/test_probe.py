@@ -1,5 +1,6 @@
 """A node looks whether a job could run: doors between nodes over real sockets, the shared folder, the devices."""
 
+import hashlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from worker_agent.daemon import checkpoint_place, doors
 from worker_agent.daemon.code import CodeStore
 from worker_agent.daemon.prober import Prober
 from worker_agent.protocol.commands import Door, Probe
+from worker_agent.protocol.job_spec import CodeRef
 from worker_agent.protocol.reports import Device, Probed
 from worker_agent.protocol.states import DeviceKind
 
@@ -56,6 +58,14 @@ def make_probe(node: str, **changes: object) -> Probe:
         "window_s": 5.0,
     }
     return Probe(**(values | changes))
+
+
+def put(data: Path, content: bytes) -> CodeRef:
+    """A program that the node has fetched already."""
+    digest = hashlib.sha256(content).hexdigest()
+    (data / "code").mkdir(parents=True)
+    (data / "code" / digest).write_bytes(content)
+    return CodeRef(sha256=digest, entry="recipe.py")
 
 
 @pytest.fixture
@@ -197,6 +207,26 @@ def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (finding,) = checkpoint_place.problems_of(str(tmp_path), tried=tmp_path / "tried")
     assert not finding.blocks
     assert "nearly full" in finding.what
+
+
+def test_the_program_is_built_once_and_nothing_stays(ask: Ask, told: Told, tmp_path: Path) -> None:
+    spec = make_spec(code=put(tmp_path / "data-a", b"raise RuntimeError('never loaded: the time is over')\n"))
+    ask("a", builds=True, spec=spec, build_limit_s=0.2)
+    (finding,) = told.of("a").findings
+    assert not finding.blocks
+    assert finding.what == "the program was not built in time"
+    assert list((tmp_path / "data-a" / "probes").iterdir()) == []
+
+
+@pytest.mark.tf
+def test_an_error_of_the_program_comes_with_its_own_line(ask: Ask, told: Told, tmp_path: Path) -> None:
+    content = (
+        b"def build_dataset(params, split): ...\n\ndef build_model(params):\n    raise ValueError('no such layer')\n"
+    )
+    ask("a", builds=True, spec=make_spec(code=put(tmp_path / "data-a", content)))
+    (finding,) = told.of("a").findings
+    assert (finding.what, finding.blocks) == ("the program's build_model() fails", True)
+    assert finding.why == "ValueError: no such layer (in recipe.py, line 4, build_model)"
 
 
 def test_devices_that_are_gone(ask: Ask, told: Told) -> None:

@@ -132,7 +132,8 @@ def _run(plan: Plan, *, time_s: float, wait: Callable[[float], bool]) -> int:
 def _died(code: int, folder: Path) -> Finding:
     said = (folder / _OUTPUT_FILE).read_text(errors="replace").strip().splitlines()
     last = f"; it said last: {said[-1][:_OUTPUT_CHARS]}" if said else ""
-    how = f"signal {code - 128} ended it" if code > 128 else f"it left with status {code}"
+    number = code - 128 if code > 128 else -code  # the program's end, or the sandbox's own
+    how = f"signal {number} ended it" if number > 0 else f"it left with status {code}"
     return Finding("building the program ended its process", f"{how}{last}", "Try the program on one machine first")
 
 

@@ -58,7 +58,7 @@ class Check:
             self.findings.append(self._failed(error))
 
     def _recipe(self) -> None:
-        self._stage = f"{self._run.entry.name} cannot be loaded"
+        self._stage = f"the file {self._run.entry.name} cannot be loaded"
         program.check(self._run.entry)
         if keras_of(self._spec) is Keras.TF_KERAS:
             keras_alias.install()
@@ -71,12 +71,12 @@ class Check:
         runtime.set_precision(self._spec.precision)
         recipe = program.load(self._run.entry, self._run.code, self._spec.params)
         self.facts["Keras"] = runtime.keras_in_words()
-        self._stage = "build_model() fails"
+        self._stage = "the program's build_model() fails"
         model = check_model(recipe.model())
         if self._spec.strategy is Strategy.TENSOR_PARALLEL:
-            self._stage = "build_layouts() fails"
+            self._stage = "the program's build_layouts() fails"
             recipe.layouts()
-        self._stage = 'build_dataset(params, "train") fails'
+        self._stage = 'the program\'s build_dataset(params, "train") fails'
         rows = Rows(recipe, "train")
         dataset = rows.whole
         self._stage = "the training set does not suit the job"
@@ -88,7 +88,7 @@ class Check:
         model.fit(dataset.batch(batch).take(1), epochs=1, verbose=0)
         self.facts["Parameters"] = _number(int(model.count_params()))
         self.facts["First batch"] = f"{batch} rows, one step done"
-        self._stage = 'build_dataset(params, "validation") fails'
+        self._stage = 'the program\'s build_dataset(params, "validation") fails'
         validation = Rows(recipe, "validation")
         if validation.exist:
             self.facts["Validation rows"] = _rows_in_words(int(validation.whole.cardinality().numpy()))
@@ -130,13 +130,13 @@ class Check:
 
     def _script(self) -> None:
         """Its packages, looked for and not imported."""
-        self._stage = f"{self._run.entry.name} cannot be read"
+        self._stage = f"the file {self._run.entry.name} cannot be read"
         sys.path[:0] = [str(self._run.entry.parent), str(self._run.code / self._spec.working_dir), str(self._run.code)]
         if self._spec.working_dir and not (self._run.code / self._spec.working_dir).is_dir():
             raise TrainingFailed(f"The program has no folder {self._spec.working_dir}, its working directory.")
         missing = [name for name in _imports(self._run.entry) if importlib.util.find_spec(name) is None]
         if missing and not lines_of(self._spec.requirements):
-            what = f"{self._run.entry.name} imports {', '.join(missing)}, which this node does not have"
+            what = f"the file {self._run.entry.name} imports {', '.join(missing)}, which this node does not have"
             remedy = "Name the package among the job's packages, or install it on every node"
             self.findings.append(Finding(what, "the import would fail", remedy, blocks=False))
         self.facts["Script"] = "read, not run"

@@ -9,10 +9,10 @@ let mine = 0;
 export async function check(url, data) {
   const asked = ++mine;
   const answer = await fetch(url, { method: "POST", body: data, headers: { Accept: "application/json" } });
-  if (answer.status === 422) return (await answer.json()).errors;
   if (!answer.ok) throw new Error(String(answer.status));
-  follow((await answer.json()).url, asked);
-  return {};
+  const { errors = {}, url: state } = await answer.json();
+  if (state) follow(state, asked);
+  return errors;
 }
 export function changed() {
   const shown = $("#preflight", place);
