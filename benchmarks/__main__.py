@@ -1,34 +1,40 @@
-"""`make bench`: ours beside a floor measured in the same interleaved run. `python -m benchmarks [NAME ...]`.
+"""`make bench`: ours beside a floor measured in the same interleaved run. `python -m benchmarks [--quick] [NAME ...]`.
 
 Read ratios, not milliseconds: the machine is shared and small.
 """
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
-from benchmarks import first_step, log_cost, point_latency
+from benchmarks import first_step, log_cost, loop, point_latency
 from benchmarks.measure import HEAD, Line
 
-BENCHMARKS: dict[str, Callable[[], list[Line]]] = {
+BENCHMARKS: dict[str, Callable[[], Iterable[Line]]] = {
     "log_cost": log_cost.run,
     "point_latency": point_latency.run,
     "first_step": first_step.run,
+    "loop": loop.run,
 }
+QUICK: dict[str, Callable[[], Iterable[Line]]] = {"loop": partial(loop.run, rounds=loop.ROUNDS_QUICK)}
 
 
 def main() -> None:
     """Run the named benchmarks (all by default) and print one table."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    names = parser.parse_args().names or list(BENCHMARKS)
+    parser.add_argument("--quick", action="store_true", help=f"fewer rounds, in: {', '.join(QUICK)}")
+    given = parser.parse_args()
+    names = given.names or list(BENCHMARKS)
+    chosen = BENCHMARKS | QUICK if given.quick else BENCHMARKS
     unknown = sorted(set(names) - set(BENCHMARKS))
     if unknown:
         parser.error(f"no benchmark named {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"{os.cpu_count()} cores, load before {load}\n{HEAD}", flush=True)
     for name in names:
-        for line in BENCHMARKS[name]():
+        for line in chosen[name]():
             print(line.text(), flush=True)
 
 
