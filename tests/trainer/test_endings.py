@@ -108,7 +108,7 @@ def test_a_loss_that_is_not_a_number_names_its_step(tmp_path: Path, keras3: Zygo
         ({"fault": "uncompiled"}, 64, "not compiled"),
         ({"fault": "data"}, 64, "returned list, not a tf.data.Dataset"),
         ({"rows": 30}, 64, "The training set has 30 rows, fewer than the global batch of 64."),
-        ({"nonsense": 1}, 64, "The recipe's parameters are: clip, fault, lr, patience, rows."),
+        ({"nonsense": 1}, 64, "The recipe's parameters are: clip, dropout, fault, lr, patience, rows, width."),
     ],
 )
 def test_mistakes_of_a_recipe_are_said_in_one_sentence(
