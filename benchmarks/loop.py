@@ -22,7 +22,7 @@ from tests.environment import ROOT
 from tests.trainer.gang import Member, Zygote, gang
 from worker_agent.protocol.states import Cause, Keras, Role, Strategy
 
-ROUNDS = 7
+ROUNDS = 5
 ROUNDS_QUICK = 3
 # In the first ones everybody traces, and ours finds out how many steps to take per call.
 WARM_ROUNDS = 2

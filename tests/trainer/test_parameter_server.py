@@ -137,6 +137,7 @@ def test_free_workers_see_each_row_once_an_epoch_and_stop_when_a_callback_says_s
     assert [(each.metrics["fewest"], each.metrics["most"]) for each in chief.summaries()] == [(1, 1), (1, 1)]
     assert applied(job) == 2 * 24
     assert list(chief.series("loss")) == list(range(1, 49))
+    assert chief.series("batches") == {1: 24, 2: 48}
     assert min(facts(chief)["steps_of_workers"]) > 0
     worst = chief.series("staleness_max")
     assert worst

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from worker_agent.trainer.emit import log
+
 TITLE = "Counted"
 DESCRIPTION = "For tests."
 PARAMS = {"stop_after": {"type": "int", "default": 2, "min": 1, "max": 100, "help": "Epochs"}}
@@ -65,13 +67,18 @@ def build_dataset(params, split):
 
 
 class StopAfter(keras.callbacks.Callback):
-    """Ends the training after some epochs."""
+    """Ends the training after some epochs; says how many batches it saw."""
 
     def __init__(self, epochs):
         super().__init__()
         self._epochs = epochs
+        self._batches = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._batches += 1
 
     def on_epoch_end(self, epoch, logs=None):
+        log(epoch + 1, batches=self._batches)
         self.model.stop_training = epoch + 1 >= self._epochs
 
 
