@@ -65,8 +65,9 @@ DEFAULTS = {
     "env": "",
     "priority": "0",
     "time_limit": "",
+    "max_restarts": "0",
 }
-SENT_ALWAYS = ("name", "cluster", "kind", "strategy", "keras", "priority")
+SENT_ALWAYS = ("name", "cluster", "kind", "strategy", "keras", "priority", "max_restarts")
 SENT_FOR_RECIPES = (
     "global_batch_size",
     "epochs",

@@ -14,7 +14,7 @@ from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS
 from dashboard.downloads import attachment
 from orchestrator.catalogue import entries
-from orchestrator.queries import jobs, telemetry
+from orchestrator.queries import jobs, restarts, telemetry
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import artifacts as artifact_files
 from orchestrator.services import jobs as service
@@ -162,6 +162,12 @@ def get_log(
     """A piece of it; ask again from `next` for what follows."""
     job = jobs.get(person(request), job_id)
     return telemetry.log(job, replica=replica, offset=offset, limit=limit, attempt=attempt)._asdict()
+
+
+@router.get("/jobs/{int:job_id}/restarts", response={200: list[shapes.Restart], **PROBLEMS}, summary="Its restarts")
+def list_restarts(request: HttpRequest, job_id: int) -> list[dict[str, Any]]:
+    """The first one first: why, where, and how many steps and seconds each cost."""
+    return [each._asdict() for each in restarts.of_job(jobs.get(person(request), job_id))]
 
 
 @router.get("/jobs/{int:job_id}/events", response={200: list[shapes.Event], **PROBLEMS}, summary="Its history")

@@ -104,6 +104,9 @@ class JobRequest(Schema):
     env: dict[str, str] = Field(default={}, description="Environment variables of the training processes.")
     priority: int = Field(default=0, description="Higher goes first.")
     time_limit_s: int = Field(default=0, ge=0, description="0 means none.")
+    max_restarts: int = Field(
+        default=0, ge=0, le=100, description="Times it is tried again after its program failed; machines do not count."
+    )
 
 
 class GitOut(Schema):
@@ -166,6 +169,7 @@ class Spec(Schema):
     env: dict[str, str]
     priority: int
     time_limit_s: int
+    max_restarts: int
     version: int
 
 
@@ -258,6 +262,22 @@ class Event(Schema):
     attempt: int | None
     actor: str | None
     node: str | None
+
+
+class Restart(Schema):
+    """A launch that failed and was followed by another one, and what it cost."""
+
+    attempt: int = Field(description="The launch that failed.")
+    cause: Cause
+    reason: str
+    counted: bool = Field(description="Whether it counts against `max_restarts`.")
+    node: str = Field(description="Of the process that it failed of; empty where the node has been removed.")
+    failed_at: datetime
+    step_reached: int
+    step_resumed: int | None = Field(description="Of the next launch; null while it waits.")
+    steps_lost: int | None
+    running_at: datetime | None = Field(description="When every process was at work again.")
+    seconds_lost: float | None = Field(description="From the failure until then.")
 
 
 class Artifact(Schema):

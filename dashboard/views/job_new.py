@@ -38,6 +38,7 @@ FOLDED = {
     "program": ("entry", "working_dir", "requirements"),
     "gang": ("communication", "min_shard_bytes", "validation", "chief"),
     "tf_config": ("tf_config",),
+    "failures": ("max_restarts",),
     "maths": ("accumulation", "precision", "steps_per_execution", "sharding", "jit"),
     "checkpoints": ("checkpoints_kept", "checkpoint_steps", "resume_from"),
 }

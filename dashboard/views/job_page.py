@@ -9,6 +9,7 @@ from typing import Any
 
 from dashboard.templatetags.trainyard import MISSING, figure, group, replica_name
 from dashboard.views.job_checkpoints import checkpoints_of
+from dashboard.views.job_restarts import restarts_of
 from dashboard.views.job_strategy import strategy_panel
 from dashboard.views.job_timeline import timeline_of
 from dashboard.views.job_words import JobRow, failure_of, gang_of, is_over, may_change, replica_state
@@ -65,6 +66,7 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
         "attempts": attempts,
         "earlier": [attempt for attempt in attempts if attempt.number < job.attempt],
         "timeline": timeline_of(job, attempts, gang, now=now),
+        "restarts": restarts_of(job),
         "checkpoints": checkpoints_of(job),
         "files": job_queries.artifacts(job),
         "ends_at": now + timedelta(seconds=row.remaining_s) if row.remaining_s is not None else None,

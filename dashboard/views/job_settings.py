@@ -44,6 +44,7 @@ def settings_of(job: Any) -> list[tuple[str, str]]:
         *(_of_a_recipe(spec) if spec.kind is Kind.RECIPE else []),
         ("Priority", str(spec.priority) if spec.priority else ""),
         ("Time limit", f"{spec.time_limit_s} s" if spec.time_limit_s else ""),
+        ("Restarts after failures", str(spec.max_restarts) if spec.max_restarts else ""),
         *((name, str(value)) for name, value in spec.params.items()),
         *((name, value) for name, value in spec.env.items()),
     ]

@@ -4,7 +4,9 @@
 
 One process that dies takes the others with it: they lose their connection to it and raise. So the cause of an attempt
 is looked for among all failures: what a process did by itself comes before what only says that a peer went away, and
-of equals the first. While only such a consequence has been seen, the verdict waits `CONSEQUENCE_WAIT` for the cause.
+of equals the first. While only such a consequence has been seen, the verdict waits `CONSEQUENCE_WAIT` for the cause;
+then the rest is ended, and whether the job is launched again is decided when all have ended. By which causes it is:
+`restarts.py`.
 """
 
 from dataclasses import dataclass
@@ -12,18 +14,15 @@ from datetime import datetime, timedelta
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
 from orchestrator.domain.reasons import ReplicaFacts, reason_of
+from orchestrator.domain.restarts import Again, Ended, Never, blame_of, said_by, verdict
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
-MAX_LAUNCHES = 3
-RETRIED = frozenset({Cause.PORT_TAKEN, Cause.AGENT_SHUTDOWN})
 CONSEQUENCE_WAIT = timedelta(seconds=2)
 # The model is saved when worker 0 has completed; the others have nothing left to do but to leave.
 LINGER = timedelta(seconds=30)
 # An evaluator still reads the last checkpoint when the training has ended; an evaluator that hangs shall not keep the
 # devices for ever.
 EVALUATION = timedelta(minutes=10)
-# One process trains, the others serve it and have nothing to end.
-SERVED = frozenset({Strategy.PARAMETER_SERVER, Strategy.PIPELINE})
 # One process trains; the others serve it until they are ended.
 SERVED = frozenset({Strategy.PARAMETER_SERVER, Strategy.PIPELINE})
 # Decided outside the gang: no failure of a replica changes these any more.
@@ -45,7 +44,11 @@ SIGABRT = 6
 
 @dataclass(frozen=True)
 class GangFacts:
-    """An attempt as it stands. `launch` counts launches of the job from 1; `cause` is the job's, when already set."""
+    """An attempt as it stands. `launch` counts launches of the job from 1; `cause` is the job's, when already set.
+
+    `step` is the last that was reached, `began_at` the one of the checkpoint that it began with; `earlier` are the
+    attempts before it, `max_restarts` how often the job is tried again after failures of its program.
+    """
 
     strategy: Strategy
     status: JobStatus
@@ -54,6 +57,10 @@ class GangFacts:
     reason: str
     replicas: tuple[ReplicaFacts, ...]
     kind: Kind = Kind.RECIPE
+    step: int = 0
+    began_at: int = 0
+    earlier: tuple[Ended, ...] = ()
+    max_restarts: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,11 +75,13 @@ class Run:
 
 @dataclass(frozen=True)
 class End:
-    """End the processes that are left, because of `cause`; then launch again if `restart`."""
+    """End the processes that are left, because of `cause`; then launch again if `restart`: for sure only if `certain`,
+    else what else is heard until then decides."""
 
     cause: Cause
     reason: str
     restart: bool = False
+    certain: bool = True
 
 
 @dataclass(frozen=True)
@@ -86,10 +95,11 @@ class Finish:
 
 @dataclass(frozen=True)
 class Relaunch:
-    """Nothing of the attempt is left: back into the queue for another launch."""
+    """Nothing of the attempt is left: back into the queue for another launch, in `again.wait_s` seconds."""
 
     cause: Cause
     reason: str
+    again: Again
 
 
 Decision = Wait | Run | End | Finish | Relaunch
@@ -99,7 +109,7 @@ def decide(gang: GangFacts, *, now: datetime) -> Decision:
     """What the attempt needs now. Asking again after the answer was carried out leads to `Wait` in the end."""
     live = [replica for replica in gang.replicas if replica.status not in TERMINAL_REPLICA]
     if gang.status is JobStatus.RESTARTING:
-        return Wait() if live else Relaunch(gang.cause or Cause.STOPPED, gang.reason)
+        return Wait() if live else _torn_down(gang)
     if gang.status is JobStatus.STOPPING:
         return Wait() if live else _finish_stopping(gang)
     if gang.status not in (JobStatus.LAUNCHING, JobStatus.RUNNING):
@@ -135,17 +145,33 @@ def is_consequence(replica: ReplicaFacts) -> bool:
 
 def _failed(gang: GangFacts, root: ReplicaFacts, live: list[ReplicaFacts], now: datetime) -> Decision:
     first = min(replica.ended_at for replica in gang.replicas if replica.ended_at and replica.cause)
-    if live and is_consequence(root) and now - first < CONSEQUENCE_WAIT:
+    unsure = bool(live) and is_consequence(root)
+    if unsure and now - first < CONSEQUENCE_WAIT:
         return Wait()
-    cause = root.cause or Cause.EXIT_CODE
-    reason = reason_of(root)
-    if cause in RETRIED:
-        if cause is Cause.AGENT_SHUTDOWN or gang.launch < MAX_LAUNCHES:
-            return End(cause, reason, restart=True)
-        reason = f"{reason} This was launch {gang.launch} of {MAX_LAUNCHES}."
-    if live or cause is Cause.STOPPED:
+    cause, reason = root.cause or Cause.EXIT_CODE, reason_of(root)
+    if cause is Cause.STOPPED:
         return End(cause, reason)
-    return Finish(final_status(cause), cause, reason)
+    outcome = _verdict(gang, root)
+    if unsure or isinstance(outcome, Again):
+        return End(cause, reason, restart=True, certain=not unsure)
+    said = f"{reason} {outcome.why}".strip()
+    return End(cause, said) if live else Finish(final_status(cause), cause, said)
+
+
+def _torn_down(gang: GangFacts) -> Relaunch | Finish:
+    """All have ended; what has been heard meanwhile may have changed the verdict."""
+    root = root_cause(gang.replicas)
+    if root is None or root.cause in (None, Cause.STOPPED):
+        return Relaunch(gang.cause or Cause.STOPPED, gang.reason, Again())
+    outcome, reason = _verdict(gang, root), reason_of(root)
+    if isinstance(outcome, Again):
+        return Relaunch(root.cause, reason, outcome)
+    return Finish(final_status(root.cause), root.cause, f"{reason} {outcome.why}".strip())
+
+
+def _verdict(gang: GangFacts, root: ReplicaFacts) -> Again | Never:
+    present = Ended(gang.launch, root.cause or Cause.EXIT_CODE, blame_of(root), gang.step, gang.began_at, said_by(root))
+    return verdict(present, gang.earlier, max_restarts=gang.max_restarts)
 
 
 def _finish_stopping(gang: GangFacts) -> Finish:
@@ -154,7 +180,7 @@ def _finish_stopping(gang: GangFacts) -> Finish:
     if gang.cause in DECIDED_OUTSIDE and gang.cause is not None:
         return Finish(final_status(gang.cause), gang.cause, gang.reason)
     root = root_cause(gang.replicas)
-    if root is None or root.cause is None or root.cause is Cause.STOPPED or root.cause in RETRIED:
+    if root is None or root.cause in (None, Cause.STOPPED, gang.cause):
         cause = gang.cause or Cause.STOPPED
         return Finish(final_status(cause), cause, gang.reason)
     return Finish(final_status(root.cause), root.cause, reason_of(root))

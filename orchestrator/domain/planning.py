@@ -5,8 +5,8 @@ shows the same answer without applying it. Rules:
 a worker is never split over nodes; workers are spread over as many nodes as there are, evenly; a strategy of one
 process takes the node it fills best, so that room for gangs stays; coordinators and parameter servers hold a port but
 no device; an evaluator sits beside the leader, whose checkpoints it reads, and computes on the CPU; all workers of a
-gang compute on the same kind of device; a port is taken once per address. A hand-written TF_CONFIG fixes the addresses:
-then each process takes the node that has its address.
+gang compute on the same kind of device; a port is taken once per address; a node to be avoided is taken last.
+A hand-written TF_CONFIG fixes the addresses: then each process takes the node that has its address.
 """
 
 from collections import Counter
@@ -30,7 +30,10 @@ class Software:
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node as placement sees it: its device indexes by kind, which of them a running job holds, what it runs."""
+    """A node as placement sees it: its device indexes by kind, which of them a running job holds, what it runs.
+
+    `avoided`: attempts failed there lately, so that it is taken only where the others have no room.
+    """
 
     node_id: str
     name: str
@@ -39,6 +42,7 @@ class NodeView:
     devices: tuple[tuple[int, DeviceKind], ...]
     held: frozenset[int] = frozenset()
     software: Software = Software()
+    avoided: bool = False
 
     def free(self, kind: DeviceKind | None = None) -> list[int]:
         """Indexes of devices that can be taken now (none unless the node is ready)."""
@@ -192,9 +196,9 @@ def _seat_workers(spec: JobSpec, nodes: tuple[NodeView, ...], kind: DeviceKind) 
         if not able:
             return None
         if spec.workers == 1:
-            best = min(able, key=lambda node: (len(free[node.node_id]), node.name))
+            best = min(able, key=lambda node: (node.avoided, len(free[node.node_id]), node.name))
         else:
-            best = min(able, key=lambda node: (seated[node.node_id], -len(free[node.node_id]), node.name))
+            best = min(able, key=lambda node: (node.avoided, seated[node.node_id], -len(free[node.node_id]), node.name))
         taken, free[best.node_id] = free[best.node_id][:need], free[best.node_id][need:]
         seated[best.node_id] += 1
         seats.append(_Seat(role, index, best, tuple(taken)))
@@ -212,7 +216,7 @@ def _seat_companions(spec: JobSpec, nodes: tuple[NodeView, ...], workers: list[_
         if role is Role.EVALUATOR:
             best = _leader([*seats, *workers]).node
         else:
-            best = min(ready, key=lambda node: (companions[node.node_id], load[node.node_id], node.name))
+            best = min(ready, key=lambda node: (node.avoided, companions[node.node_id], load[node.node_id], node.name))
         companions[best.node_id] += 1
         seats.append(_Seat(role, index, best, ()))
     return seats

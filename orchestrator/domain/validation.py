@@ -60,6 +60,7 @@ KNOWN_FIELDS = (
     "env",
     "priority",
     "time_limit_s",
+    "max_restarts",
 )
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 ENV_RESERVED = frozenset({"TF_CONFIG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "TF_USE_LEGACY_KERAS", "GRPC_FAIL_FAST"})
@@ -77,6 +78,7 @@ MAX_BYTES = 1 << 40
 MAX_STEPS = 10**9
 MAX_PARTS = 4096
 MAX_KEPT = 1000
+MAX_RESTARTS = 100
 MAX_ARGUMENTS = 200
 ARGUMENT_CHARS = 4096
 TF_CONFIG_CHARS = 100_000
@@ -100,6 +102,7 @@ COUNTS: dict[str, tuple[int, int, int]] = {
     "seed": (0, MAX_SEED, 0),
     "priority": (-MAX_PRIORITY, MAX_PRIORITY, 0),
     "time_limit_s": (0, MAX_TIME_LIMIT_S, 0),
+    "max_restarts": (0, MAX_RESTARTS, 0),
 }
 # Strategies that agents can run.
 OFFERED = (

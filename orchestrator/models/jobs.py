@@ -25,7 +25,7 @@ class Job(models.Model):
 
     `status` moves only through `services/transitions.py`. `cause` and `reason` say why it ended or is ending; the
     final status is derived from the cause. `waiting_for` says why a submitted job cannot be placed yet. `revision`
-    grows with every change that pages show. `attempt` 0 means never launched.
+    grows with every change that pages show. `attempt` 0 means never launched. Before `not_before` it is not launched.
     """
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs")
@@ -51,6 +51,7 @@ class Job(models.Model):
     metrics = models.JSONField(default=dict)
     retry_of = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="retries")
     created_at = models.DateTimeField(auto_now_add=True)
+    not_before = models.DateTimeField(null=True, blank=True)
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
 
@@ -76,6 +77,9 @@ class Attempt(models.Model):
 
     `checkpoint_place` is the folder it writes checkpoints to, "" where the cluster shares none; `resumed_from` the
     checkpoint it began with, `resumed_step` that one's step, also when it has been dropped since (None: began anew).
+
+    At its end: `blame` (`domain/restarts.Blame`), `failed_on` the node of the process that it failed of, and
+    `step_reached`. `running_at` is when every process was at work.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
@@ -89,6 +93,12 @@ class Attempt(models.Model):
         "Checkpoint", null=True, blank=True, on_delete=models.SET_NULL, related_name="resuming"
     )
     resumed_step = models.PositiveBigIntegerField(null=True, blank=True)
+    running_at = models.DateTimeField(null=True, blank=True)
+    step_reached = models.PositiveBigIntegerField(null=True, blank=True)
+    blame = models.CharField(max_length=16, blank=True)
+    failed_on = models.ForeignKey(
+        Node, null=True, blank=True, on_delete=models.SET_NULL, related_name="failed_attempts"
+    )
 
     class Meta:
         ordering = ["number"]

@@ -50,21 +50,21 @@ def dispatch_waiting(*, now: datetime) -> int:
 
 def _dispatch(job_id: int, now: datetime) -> bool:
     job = Job.objects.select_for_update().filter(pk=job_id, status=JobStatus.SUBMITTED.value).first()
-    if job is None:
+    if job is None or (job.not_before is not None and now < job.not_before):
         return False
     # Two gangs of one cluster are placed one after the other: devices have no constraint in the database.
     cluster = Cluster.objects.select_for_update().get(pk=job.cluster_id)
     spec = job.typed_spec
     # A hand-written TF_CONFIG leaves no other ports to go to.
     avoided = frozenset() if spec.tf_config else _ports_of_earlier_launches(job)
-    view = cluster_view(cluster, ports_avoided=avoided)
+    view = cluster_view(cluster, ports_avoided=avoided, now=now)
     outcome = planning.place(spec, view, port_offset=(job.pk + job.attempt) * PORT_STRIDE)
     begin = checkpoints.to_begin_with(job, spec, now=now)
     reason = _why_not(begin, outcome) or _blocked(spec, view, outcome)
     if not isinstance(outcome, Placed) or isinstance(begin, NotThere) or reason:
         if job.waiting_for != reason:
-            Job.objects.filter(pk=job.pk).update(waiting_for=reason)
-            job.waiting_for = reason
+            Job.objects.filter(pk=job.pk).update(waiting_for=reason, not_before=None)
+            job.waiting_for, job.not_before = reason, None
             announce_job(job)
         return False
     _apply(job, cluster, spec, outcome.replicas, begin, now)
@@ -101,6 +101,8 @@ def _apply(
     if begin is not None:
         whose = "" if begin.job_id == job.pk else f" of j-{begin.job_id}"
         text += f" It goes on from the checkpoint at step {begin.step}{whose}."
+    # What arrived of the launch before after its end counts for it as well.
+    Attempt.objects.filter(job=job, number=job.attempt).update(step_reached=job.step)
     move_job(
         job=job,
         to=JobStatus.LAUNCHING,
@@ -108,6 +110,7 @@ def _apply(
         text=text,
         attempt=number,
         waiting_for="",
+        not_before=None,
         cause="",
         reason="",
         step=begin.step if begin else 0,

@@ -6,15 +6,16 @@ is left as it is. The job's row is locked first, so that only one of them works 
 """
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from django.db import transaction
 
 from orchestrator import enqueue
-from orchestrator.domain import failure
+from orchestrator.domain import failure, restarts
 from orchestrator.domain.failure import End, Finish, GangFacts, Relaunch, Run
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.domain.reasons import ReplicaFacts, reason_of
+from orchestrator.domain.restarts import Blame, Ended
 from orchestrator.models import Attempt, Job, Node, Replica, User
 from orchestrator.services import outbox, transitions
 from orchestrator.services.transitions import announce_replicas, move_job, move_replica
@@ -147,8 +148,12 @@ def advance(*, job_id: int, now: datetime) -> None:
                 text="Every process is at work.",
                 started_at=job.started_at or now,
             )
+            Attempt.objects.filter(job=job, number=job.attempt).update(running_at=now)
         elif isinstance(decision, End):
-            end_attempt(job=job, cause=decision.cause, reason=decision.reason, restart=decision.restart, now=now)
+            said = _ending_text(decision)
+            end_attempt(
+                job=job, cause=decision.cause, reason=decision.reason, restart=decision.restart, text=said, now=now
+            )
         elif isinstance(decision, Finish):
             _finish(job, decision, now)
         elif isinstance(decision, Relaunch):
@@ -169,7 +174,7 @@ def end_attempt(
 ) -> None:
     """Set the cause once and ask every live process of the attempt to end."""
     to = JobStatus.RESTARTING if restart else JobStatus.STOPPING
-    said = text or _ending_text(cause, reason, restart=restart)
+    said = text or _ending_text(End(cause, reason, restart))
     move_job(
         job=job, to=to, now=now, text=said, actor=actor, cause=cause.value, reason=reason[:REASON_CHARS], waiting_for=""
     )
@@ -179,14 +184,41 @@ def end_attempt(
 
 def facts_of(job: Job) -> GangFacts:
     """The job's present attempt as `domain/failure.py` sees it."""
+    replicas = tuple(_facts(replica) for replica in job.replicas.filter(attempt=job.attempt))
+    spec, failing = job.typed_spec, failure.root_cause(replicas) is not None
+    present = Attempt.objects.filter(job=job, number=job.attempt).first() if failing else None
     return GangFacts(
         strategy=Strategy(job.strategy),
         status=JobStatus(job.status),
         launch=job.attempt,
         cause=Cause(job.cause) if job.cause else None,
         reason=job.reason,
-        replicas=tuple(_facts(replica) for replica in job.replicas.filter(attempt=job.attempt)),
-        kind=job.typed_spec.kind,
+        replicas=replicas,
+        kind=spec.kind,
+        step=job.step,
+        began_at=(present.resumed_step or 0) if present else 0,
+        earlier=_earlier(job) if failing else (),
+        max_restarts=spec.max_restarts,
+    )
+
+
+def _earlier(job: Job) -> tuple[Ended, ...]:
+    """The attempts before the present one, with what the process said that each failed of."""
+    said: dict[int, str] = {}
+    rows = list(job.replicas.filter(attempt__lt=job.attempt))
+    for number in {row.attempt for row in rows}:
+        root = failure.root_cause(tuple(_facts(row) for row in rows if row.attempt == number))
+        said[number] = restarts.said_by(root) if root else ""
+    return tuple(
+        Ended(
+            number=row.number,
+            cause=Cause(row.cause),
+            blame=Blame(row.blame),
+            step=row.step_reached or 0,
+            began_at=row.resumed_step or 0,
+            said=said.get(row.number, ""),
+        )
+        for row in job.attempts.filter(number__lt=job.attempt).exclude(cause="")
     )
 
 
@@ -212,14 +244,37 @@ def _finish(job: Job, decision: Finish, now: datetime) -> None:
 
 def _relaunch(job: Job, decision: Relaunch, now: datetime) -> None:
     _close_attempt(job, decision.cause, decision.reason, now)
-    text = f"Launch {job.attempt} has ended; the job waits for its next one."
-    move_job(job=job, to=JobStatus.SUBMITTED, now=now, text=text, cause="", reason="", started_at=None)
+    text, waits = f"Launch {job.attempt} has ended; the job waits for its next one.", ""
+    not_before = now + timedelta(seconds=decision.again.wait_s) if decision.again.wait_s else None
+    if not_before is not None:
+        of = f"{decision.again.number} of {job.typed_spec.max_restarts}"
+        waits = f"waits until {not_before:%H:%M:%S} UTC before it tries again (restart {of})"
+        text = f"Launch {job.attempt} has ended; the job {waits}."
+    move_job(
+        job=job,
+        to=JobStatus.SUBMITTED,
+        now=now,
+        text=text,
+        cause="",
+        reason="",
+        waiting_for=waits,
+        not_before=not_before,
+        started_at=None,
+    )
     enqueue.dispatch_job(job.pk)
 
 
 def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
+    rows = list(job.replicas.filter(attempt=job.attempt).select_related("node"))
+    root = failure.root_cause(tuple(_facts(row) for row in rows))
+    failed = root if root is not None and root.cause is cause else None
     Attempt.objects.filter(job=job, number=job.attempt, ended_at=None).update(
-        cause=cause.value, reason=reason, ended_at=now
+        cause=cause.value,
+        reason=reason,
+        ended_at=now,
+        step_reached=job.step,
+        blame=restarts.blame_of(failed).value if failed else "",
+        failed_on=next((row.node for row in rows if failed and _facts(row) == failed), None),
     )
 
 
@@ -245,11 +300,12 @@ def _end(
     )
 
 
-def _ending_text(cause: Cause, reason: str, *, restart: bool) -> str:
-    if cause is Cause.COMPLETED:
+def _ending_text(end: End) -> str:
+    if end.cause is Cause.COMPLETED:
         return "The training has completed; the processes that served it are ended."
-    onward = "the rest is ended and the job launched again" if restart else "the rest of the gang is ended"
-    return f"{reason} So {onward}."
+    again = end.restart and end.certain
+    onward = "the rest is ended and the job launched again" if again else "the rest of the gang is ended"
+    return f"{end.reason} So {onward}."
 
 
 def _locked(replica: Replica) -> Replica | None:

@@ -28,6 +28,7 @@ OPERATIONS = {
     ("get", "/jobs/{job_id}/replicas"),
     ("get", "/jobs/{job_id}/series"),
     ("get", "/jobs/{job_id}/logs"),
+    ("get", "/jobs/{job_id}/restarts"),
     ("get", "/jobs/{job_id}/events"),
     ("get", "/jobs/{job_id}/artifacts"),
     ("get", "/jobs/{job_id}/artifacts/{artifact_id}"),

@@ -38,8 +38,9 @@ def gang(
     cause=None,
     reason="",
     kind=Kind.RECIPE,
+    **fields,
 ):
-    return GangFacts(strategy, status, launch, cause, reason, replicas, kind)
+    return GangFacts(strategy, status, launch, cause, reason, replicas, kind, **fields)
 
 
 def ended(index=0, cause=Cause.COMPLETED, **fields):

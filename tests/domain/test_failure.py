@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.domain.failure import End, Finish, Relaunch, Run, Wait, decide, root_cause
+from orchestrator.domain.restarts import Again, Blame, Ended
 from tests.domain.gangs import NOW, ended, gang, replica
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
@@ -107,12 +108,12 @@ def test_a_chief_of_a_synchronous_gang_leads():
     assert decide(gang(ended(0, role=Role.CHIEF, ago_s=31), replica(0)), now=NOW) == End(Cause.COMPLETED, "")
 
 
-def test_a_killed_worker_ends_the_rest_in_words():
+def test_a_killed_worker_ends_the_rest_in_words_and_the_gang_is_launched_again():
     decision = decide(
         gang(replica(0), ended(1, Cause.SIGNAL, signal=9, message="x The last lines it wrote:\nbye")), now=NOW
     )
     assert decision == End(
-        Cause.SIGNAL, "worker 1 on node-2 was killed by signal 9 (SIGKILL). The last lines it wrote:\nbye"
+        Cause.SIGNAL, "worker 1 on node-2 was killed by signal 9 (SIGKILL). The last lines it wrote:\nbye", restart=True
     )
 
 
@@ -120,7 +121,20 @@ def test_a_consequence_waits_for_its_cause():
     early = gang(ended(0, Cause.EXCEPTION, message=PEER, ago_s=1), replica(1))
     assert decide(early, now=NOW) == Wait()
     late = gang(ended(0, Cause.EXCEPTION, message=PEER, ago_s=2), replica(1))
-    assert isinstance(decide(late, now=NOW), End)
+    unknown = decide(late, now=NOW)
+    assert (unknown.restart, unknown.certain) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("heard_meanwhile", "relaunched"),
+    [(Cause.NODE_LOST, True), (Cause.AGENT_SHUTDOWN, True), (Cause.STOPPED, False), (Cause.LOSS_NOT_FINITE, False)],
+)
+def test_whether_a_gang_that_lost_a_peer_is_launched_again_is_known_when_all_have_ended(heard_meanwhile, relaunched):
+    told = ended(0, Cause.EXCEPTION, message=PEER, ago_s=9)
+    torn_down = gang(told, ended(1, heard_meanwhile), status=JobStatus.RESTARTING, cause=Cause.EXCEPTION, reason=PEER)
+    decision = decide(torn_down, now=NOW)
+    assert isinstance(decision, Relaunch if relaunched else Finish)
+    assert decision.cause is (Cause.EXCEPTION if heard_meanwhile is Cause.STOPPED else heard_meanwhile)
 
 
 @pytest.mark.parametrize(
@@ -164,13 +178,33 @@ def test_a_shutdown_is_nobodys_fault_however_often():
 
 def test_a_taken_port_is_launched_again_up_to_three_times():
     cause = Cause.PORT_TAKEN
+    earlier = tuple(Ended(number, cause, Blame.MACHINES, step=0, began_at=0) for number in (1, 2))
     for launch in (1, 2):
-        assert decide(gang(ended(0, cause), replica(1), launch=launch), now=NOW).restart
-    last = decide(gang(ended(0, cause), launch=3), now=NOW)
+        facts = gang(ended(0, cause), replica(1), launch=launch, earlier=earlier[: launch - 1])
+        assert decide(facts, now=NOW).restart
+    last = decide(gang(ended(0, cause), launch=3, earlier=earlier), now=NOW)
     assert last.status is JobStatus.FAILED
-    assert "launch 3 of 3" in last.reason
+    assert last.reason.endswith("This was launch 3 in a row that took no step.")
     torn_down = gang(ended(0, cause), ended(1, Cause.STOPPED), status=JobStatus.RESTARTING, cause=cause, reason="r")
-    assert decide(torn_down, now=NOW) == Relaunch(cause, "r")
+    assert decide(torn_down, now=NOW) == Relaunch(cause, "worker 0 on node-1 found its port taken.", Again())
+
+
+def test_a_failing_program_is_tried_again_as_often_as_asked_for():
+    crashed = ended(0, Cause.EXIT_CODE, exit_code=3)
+    assert isinstance(decide(gang(crashed), now=NOW), Finish)
+    assert decide(gang(crashed, replica(1), max_restarts=1), now=NOW).restart
+    torn_down = gang(crashed, ended(1, Cause.STOPPED), status=JobStatus.RESTARTING, max_restarts=1)
+    assert decide(torn_down, now=NOW).again == Again(10.0, 1)
+
+
+def test_the_verdict_of_a_stopping_gang_keeps_its_words():
+    facts = gang(
+        ended(0, Cause.PORT_TAKEN),
+        status=JobStatus.STOPPING,
+        cause=Cause.PORT_TAKEN,
+        reason="Taken. For the third time.",
+    )
+    assert decide(facts, now=NOW) == Finish(JobStatus.FAILED, Cause.PORT_TAKEN, "Taken. For the third time.")
 
 
 def test_stopping_waits_for_the_last():

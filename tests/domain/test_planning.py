@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -39,6 +40,17 @@ def test_workers_spread_over_nodes():
     addresses = ["10.0.0.1:20000", "10.0.0.2:20000"]
     assert first.tf_config == {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 0}}
     assert second.tf_config == {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": 1}}
+
+
+def test_a_node_to_be_avoided_is_taken_last():
+    failing, well, third = replace(node("a1"), avoided=True), node("b2"), node("c3", 4)
+    (alone,) = placed(place(spec(Strategy.ONE_DEVICE), cluster(failing, well)))
+    assert alone.node_name == "b2"
+    assert {r.node_name for r in placed(place(spec(workers=6), cluster(failing, well, third)))} == {"b2", "c3"}
+    crowded = Counter(r.node_name for r in placed(place(spec(workers=7), cluster(failing, well, third))))
+    assert crowded == {"c3": 4, "b2": 2, "a1": 1}
+    served = placed(place(spec(Strategy.PARAMETER_SERVER, workers=2, ps=3), cluster(failing, well)))
+    assert {r.node_name for r in served} == {"b2"}
 
 
 def test_nodes_on_one_address_share_its_ports():

@@ -57,17 +57,17 @@ def test_success(now, enqueued, django_capture_on_commit_callbacks):
     assert (attempt.cause, attempt.ended_at) == (Cause.COMPLETED, later(now, 1))
 
 
-def test_a_killed_worker_ends_the_gang_with_its_reason(now):
+def test_a_crashed_worker_ends_the_gang_with_its_reason(now):
     job = make_gang_job(make_lab())
     first, second = run(job, now)
-    end(second, Cause.SIGNAL, now, signal=9, message="The process was killed by signal 9 (SIGKILL).")
+    end(second, Cause.SIGNAL, now, signal=11, message="The process was killed by signal 11 (SIGSEGV).")
     refreshed(job, [first, second])
-    assert (job.status, job.reason) == (JobStatus.STOPPING, "worker 1 on node-2 was killed by signal 9 (SIGKILL).")
+    assert (job.status, job.reason) == (JobStatus.STOPPING, "worker 1 on node-2 was killed by signal 11 (SIGSEGV).")
     assert len(stops_of(first)) == 1
     end(first, Cause.STOPPED, later(now, 1), signal=15)
     job.refresh_from_db()
     assert (job.status, job.cause) == (JobStatus.FAILED, Cause.SIGNAL)
-    assert job.reason == "worker 1 on node-2 was killed by signal 9 (SIGKILL)."
+    assert job.reason == "worker 1 on node-2 was killed by signal 11 (SIGSEGV)."
 
 
 def test_the_root_cause_wins_though_its_consequence_is_heard_first(now):
@@ -83,11 +83,15 @@ def test_the_root_cause_wins_though_its_consequence_is_heard_first(now):
 
 def test_a_consequence_alone_is_acted_upon_by_the_sweep(now):
     job = make_gang_job(make_lab())
-    first, _second = run(job, now)
+    first, second = run(job, now)
     end(first, Cause.EXCEPTION, now, code=1, message="A peer went away: UnavailableError: Socket closed")
     gang.advance(job_id=job.pk, now=later(now, 2))
     job.refresh_from_db()
-    assert (job.status, job.cause) == (JobStatus.STOPPING, Cause.EXCEPTION)
+    assert (job.status, job.cause) == (JobStatus.RESTARTING, Cause.EXCEPTION)
+    assert job.events.get(kind="job_restarting").text.endswith("So the rest of the gang is ended.")
+    end(second, Cause.STOPPED, later(now, 3))
+    job.refresh_from_db()
+    assert (job.status, job.cause) == (JobStatus.FAILED, Cause.EXCEPTION)
 
 
 def test_a_refused_launch_fails_the_job(now):
@@ -117,7 +121,7 @@ def test_a_taken_port_launches_the_gang_again_on_other_ports(now, enqueued, djan
             assert (job.status, job.cause, job.reason) == (JobStatus.SUBMITTED, "", "")
             assert ("trainyard.dispatch_job", {"job_id": job.pk}) in enqueued
     assert (job.status, job.cause) == (JobStatus.FAILED, Cause.PORT_TAKEN)
-    assert job.reason.endswith("This was launch 3 of 3.")
+    assert job.reason.endswith("This was launch 3 in a row that took no step.")
     assert len(ports) == 6
     assert list(job.attempts.values_list("cause", flat=True)) == [Cause.PORT_TAKEN] * 3
 

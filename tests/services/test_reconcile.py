@@ -23,7 +23,7 @@ def kinds(node_or_replica, kind):
     return Command.objects.filter(node=node_or_replica, kind=kind)
 
 
-def test_a_silent_node_is_lost_with_its_replicas_and_their_jobs_fail(now):
+def test_a_silent_node_is_lost_with_its_replicas_and_their_jobs_are_launched_again(now):
     job = make_gang_job(make_lab())
     first, second = run(job, now)
     moment = later(now, 11)
@@ -36,7 +36,7 @@ def test_a_silent_node_is_lost_with_its_replicas_and_their_jobs_fail(now):
     assert (node.state, node.state_before_lost) == (NodeState.LOST, NodeState.READY)
     assert node.state_reason == "Not heard of for 11 s (last at 12:00:00 UTC)."
     assert (second.status, second.cause, second.held) == (ReplicaStatus.LOST, Cause.NODE_LOST, False)
-    assert (job.status, job.cause) == (JobStatus.STOPPING, Cause.NODE_LOST)
+    assert (job.status, job.cause) == (JobStatus.RESTARTING, Cause.NODE_LOST)
     assert job.reason.startswith("worker 1 on node-2 was lost: Node node-2 is lost. Not heard of for 11 s")
     assert Event.objects.filter(node=node, kind="node_lost").count() == 1
     assert Event.objects.filter(job=job, kind="replica_lost").count() == 1
@@ -124,7 +124,7 @@ def test_a_replica_that_its_agent_no_longer_lists_is_given_up(now):
     refreshed(job, [first, second])
     assert (first.status, second.status) == (ReplicaStatus.RUNNING, ReplicaStatus.LOST)
     assert second.reason == "The agent of node-2 runs, but has not known this process for 21 s."
-    assert job.status == JobStatus.STOPPING
+    assert job.status == JobStatus.RESTARTING
 
 
 def test_a_replica_listed_again_is_forgiven(now):

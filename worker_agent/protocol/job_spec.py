@@ -59,7 +59,8 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     `tf_config` (JSON text; "" lets Trainyard write it). `keras` None takes what suits the strategy. `requirements` are
     lines for pip, installed into an environment of the job.
 
-    `time_limit_s` 0 means no limit.
+    `time_limit_s` 0 means no limit. `max_restarts`: how often the job is tried again after failures of its program
+    (those of machines are not counted).
     """
 
     name: str
@@ -101,6 +102,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     env: dict[str, str] = {}
     priority: int = 0
     time_limit_s: int = 0
+    max_restarts: int = 0
     version: int = 2
 
 

@@ -1,0 +1,27 @@
+"""What the job page shows of a job's restarts. For `job_page.py`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.templatetags.trainyard import MISSING, duration
+from dashboard.views.job_words import headline
+from orchestrator.queries import restarts as queries
+
+
+@dataclass(frozen=True)
+class RestartRow:
+    """One of them: `view` as the query has it, `said` the first line of its reason, `lasted` the time it cost."""
+
+    view: queries.RestartView
+    said: str
+    lasted: str
+
+
+def restarts_of(job: Any) -> list[RestartRow]:
+    """The restarts of a job as its page shows them, first one first."""
+    return [_row(view) for view in queries.of_job(job)]
+
+
+def _row(view: queries.RestartView) -> RestartRow:
+    lasted = duration(view.seconds_lost) if view.seconds_lost is not None else MISSING
+    return RestartRow(view=view, said=headline(view.reason), lasted=lasted)

@@ -1,0 +1,93 @@
+"""Whose fault an end was, and whether and when a job is launched again."""
+
+import pytest
+
+from orchestrator.domain.restarts import Again, Blame, Ended, Never, blame_of, said_by, verdict
+from tests.domain.gangs import ended
+from worker_agent.protocol.states import Cause
+
+MACHINES = {Cause.NODE_LOST, Cause.AGENT_SHUTDOWN, Cause.PORT_TAKEN, Cause.RENDEZVOUS_TIMEOUT}
+PROGRAM = {Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY, Cause.SIGNAL}
+
+
+def of_machines(cause=Cause.NODE_LOST, *, number=1, step=5, began_at=0):
+    return Ended(number, cause, Blame.MACHINES, step, began_at)
+
+
+def of_program(cause=Cause.EXCEPTION, *, number=1, step=5, said="ValueError: bad"):
+    return Ended(number, cause, Blame.PROGRAM, step, 0, said)
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_whose_fault_each_cause_is(cause):
+    wanted = Blame.MACHINES if cause in MACHINES else Blame.PROGRAM if cause in PROGRAM else Blame.NOBODY
+    assert blame_of(ended(0, cause)) is wanted
+
+
+@pytest.mark.parametrize(("number", "blame"), [(9, Blame.MACHINES), (11, Blame.PROGRAM), (6, Blame.PROGRAM)])
+def test_only_a_kill_comes_from_outside(number, blame):
+    assert blame_of(ended(0, Cause.SIGNAL, signal=number)) is blame
+
+
+def test_the_lines_of_the_log_are_no_part_of_what_was_said():
+    assert said_by(ended(0, Cause.EXCEPTION, message="ValueError: bad The last lines it wrote:\nstep 5")) == (
+        "ValueError: bad"
+    )
+
+
+def test_what_machines_did_costs_nothing_but_not_without_end():
+    earlier = tuple(of_machines(number=number) for number in range(1, 11))
+    assert verdict(of_machines(), earlier[:9], max_restarts=0) == Again()
+    assert verdict(of_machines(), earlier, max_restarts=0) == Never(
+        "It has been launched again 10 times after such failures."
+    )
+
+
+def test_three_launches_in_a_row_without_a_step_are_enough():
+    fruitless = of_machines(step=40, began_at=40)
+    assert verdict(fruitless, (fruitless,), max_restarts=5) == Again()
+    assert verdict(fruitless, (fruitless, of_machines(), fruitless), max_restarts=5) == Again()
+    shut_down = of_machines(Cause.AGENT_SHUTDOWN, step=40, began_at=40)
+    assert verdict(fruitless, (fruitless, shut_down), max_restarts=5) == Again()
+    assert verdict(fruitless, (fruitless, shut_down, fruitless), max_restarts=5) == Never(
+        "This was launch 3 in a row that took no step."
+    )
+
+
+def test_a_shutdown_is_never_held_against_the_job():
+    shut_down = of_machines(Cause.AGENT_SHUTDOWN, step=0)
+    assert verdict(shut_down, (shut_down,) * 20, max_restarts=0) == Again()
+    assert verdict(of_machines(), (shut_down,) * 20, max_restarts=0) == Again()
+
+
+def test_a_gang_that_did_not_meet_is_given_one_more_chance():
+    apart = of_machines(Cause.RENDEZVOUS_TIMEOUT, number=2, step=0)
+    assert verdict(apart, (of_machines(),), max_restarts=0) == Again()
+    assert verdict(of_machines(Cause.RENDEZVOUS_TIMEOUT, number=3), (apart,), max_restarts=0) == Never(
+        "So it was in launch 2."
+    )
+
+
+def test_a_program_is_tried_again_as_often_as_asked_for_and_later_each_time():
+    failures = tuple(of_program(Cause.EXIT_CODE, number=number) for number in range(1, 10))
+    assert verdict(failures[0], (), max_restarts=0) == Never()
+    waits = [verdict(failures[0], failures[:count], max_restarts=9).wait_s for count in range(9)]
+    assert waits == [10, 20, 40, 80, 160, 300, 300, 300, 300]
+    assert verdict(failures[0], (of_machines(), failures[0]), max_restarts=2) == Again(20.0, 2)
+    assert verdict(failures[0], failures[:1], max_restarts=1) == Never(
+        "It has been tried again once, as often as it may."
+    )
+
+
+def test_the_same_exception_at_the_same_step_twice_ends_the_job():
+    first = of_program(number=1, step=57)
+    assert verdict(of_program(step=58), (first,), max_restarts=9) == Again(20.0, 2)
+    assert verdict(of_program(step=57, said="ValueError: worse"), (first,), max_restarts=9) == Again(20.0, 2)
+    again = verdict(of_program(step=57), (first, of_machines(number=2)), max_restarts=9)
+    assert isinstance(again, Never)
+    assert again.why.startswith("The same exception at the same step (57) as in launch 1: it would come again")
+
+
+@pytest.mark.parametrize("cause", [Cause.LOSS_NOT_FINITE, Cause.TIME_LIMIT, Cause.STOPPED, Cause.LAUNCH_REFUSED])
+def test_some_ends_are_final(cause):
+    assert verdict(Ended(1, cause, Blame.NOBODY, 5, 0), (), max_restarts=100) == Never()

@@ -1,0 +1,45 @@
+"""Restarts on the job page, and their field in the new-job form."""
+
+from collections.abc import Callable
+
+from django.test import Client
+from django.urls import reverse
+
+from orchestrator.models import User
+from tests.api.test_restarts import AT, restarted
+from tests.factories import make_job
+from worker_agent.protocol.states import JobStatus
+
+Browser = Callable[[User], Client]
+
+
+def test_the_page_lists_each_restart_with_its_cost(client_of: Browser, member: User, viewer: User) -> None:
+    job = restarted(member)
+    for address in (reverse("job", args=[job.pk]), reverse("job_state", args=[job.pk])):
+        page = client_of(viewer).get(address).content.decode()
+        section = page[page.index('id="restarts"') :].partition("</section>")[0]
+        assert "worker 0 on node-1 failed: ValueError" in section
+        assert "Counted." in section
+        for cell in (">57<", ">40<", ">17<", ">31 s<", ">node-1<"):
+            assert cell in section
+    quiet = client_of(member).get(reverse("job", args=[make_job(owner=member).pk])).content.decode()
+    assert '<div id="restarts"></div>' in quiet
+
+
+def test_a_job_that_waits_to_try_again_says_until_when(client_of: Browser, member: User) -> None:
+    waits = "waits until 12:00:10 UTC before it tries again (restart 1 of 3)"
+    job = make_job(owner=member, status=JobStatus.SUBMITTED, attempt=1, waiting_for=waits, not_before=AT)
+    page = client_of(member).get(reverse("job", args=[job.pk])).content.decode()
+    assert f"<strong>Waits to try again.</strong> <p>W{waits[1:]}</p>" in page
+
+
+def test_the_form_has_the_field_and_a_clone_keeps_it(client_of: Browser, member: User) -> None:
+    page = client_of(member).get(reverse("job_new")).content.decode()
+    assert "After a failure" in page
+    job = make_job(owner=member, spec={"max_restarts": 7})
+    clone = client_of(member).get(reverse("job_new") + f"?clone={job.pk}").content.decode()
+    field = clone[clone.index('name="max_restarts"') - 250 : clone.index('name="max_restarts"') + 250]
+    assert 'value="7"' in field
+    assert '<details class="w6 ty-more" open><summary>After a failure' in clone
+    settings = client_of(member).get(reverse("job", args=[job.pk])).content.decode()
+    assert "<dt>Restarts after failures</dt><dd>7</dd>" in settings
