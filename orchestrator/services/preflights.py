@@ -89,7 +89,7 @@ def begin(*, request: object, by: User, now: datetime) -> Preflight:
     code.keep(checked.program)
     with transaction.atomic():
         cluster = Cluster.objects.select_for_update().get(pk=checked.cluster.pk)
-        view = cluster_view(cluster)
+        view = cluster_view(cluster, now=now)
         placed = _place(checked.spec, view)
         findings = [*checked.findings]
         if isinstance(placed, str):
