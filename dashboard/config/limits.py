@@ -2,6 +2,7 @@
 
 Django spools a body to disk before any view runs, so without this anybody could fill the disk without signing in.
 An upload of an artifact or a checkpoint may be large, and so has to be signed by a node before its first byte is taken.
+A program gets its refusal as JSON, a person whose browser sent a form gets a page.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import close_old_connections
+from django.template.loader import render_to_string
 
 from dashboard.api.signature import Refused, node_of_request
 
@@ -19,6 +21,7 @@ ORDINARY_BODY_BYTES = 1_000_000
 UPLOAD = re.compile(r"^/agent/v1/replicas/[0-9]+/(artifacts/[^/]+|checkpoints/[^/]+(/[^/]+)?)$")
 # Where a program travels in the body.
 WITH_CODE = re.compile(r"^/(api/v1/(jobs(/preview)?|preflight)|jobs/new/((preview|check)/)?)$")
+FOR_PROGRAMS = ("/api/", "/agent/")
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -42,7 +45,7 @@ class BodyLimit:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         declared = headers.get("content-length", "0")
         if not declared.isdigit() or int(declared) > limit:
-            await _refuse(send, 413, f"The request is larger than the {limit} bytes allowed here.")
+            await _refuse_size(send, limit, as_page=_wants_page(scope, headers))
             return
         if UPLOAD.match(scope["path"]):
             try:
@@ -69,7 +72,7 @@ class BodyLimit:
             await self.app(scope, counted, noted)
         except TooLarge:
             if not answered:
-                await _refuse(send, 413, f"The request is larger than the {limit} bytes allowed here.")
+                await _refuse_size(send, limit, as_page=_wants_page(scope, headers))
 
 
 def limit_of(path: str) -> int:
@@ -89,8 +92,23 @@ def _check_signature(scope: Scope, headers: dict[str, str]) -> None:
         close_old_connections()
 
 
+def _wants_page(scope: Scope, headers: dict[str, str]) -> bool:
+    return not scope["path"].startswith(FOR_PROGRAMS) and "text/html" in headers.get("accept", "")
+
+
+async def _refuse_size(send: Send, limit: int, *, as_page: bool) -> None:
+    if as_page:
+        body = render_to_string("413.html", {"limit": limit}).encode()
+        await _answer(send, 413, "text/html; charset=utf-8", body)
+    else:
+        await _refuse(send, 413, f"The request is larger than the {limit} bytes allowed here.")
+
+
 async def _refuse(send: Send, status: int, detail: str) -> None:
-    body = json.dumps({"detail": detail, "errors": []}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await _answer(send, status, "application/json", json.dumps({"detail": detail, "errors": []}).encode())
+
+
+async def _answer(send: Send, status: int, content_type: str, body: bytes) -> None:
+    headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})
     await send({"type": "http.response.body", "body": body})

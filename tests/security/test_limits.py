@@ -42,6 +42,20 @@ async def call(
     headers: dict[str, str] | None = None,
 ) -> tuple[int, dict[str, Any], Inner]:
     """(status, JSON body, inner application) of a request whose body comes in `pieces`."""
+    sent, inner = await exchange(path, pieces=pieces, declared=declared, method=method, headers=headers)
+    body = b"".join(message.get("body", b"") for message in sent)
+    return sent[0]["status"], json.loads(body or b"{}"), inner
+
+
+async def exchange(
+    path: str,
+    *,
+    pieces: list[int],
+    declared: str | None = None,
+    method: str = "POST",
+    headers: dict[str, str] | None = None,
+) -> tuple[list[dict[str, Any]], Inner]:
+    """(messages sent, inner application) of such a request."""
     inner, sent = Inner(), []
     given = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
     if declared is not None:
@@ -58,8 +72,7 @@ async def call(
 
     scope = {"type": "http", "method": method, "path": path, "headers": given}
     await BodyLimit(inner)(scope, lambda: anext(stream), send)
-    body = b"".join(message.get("body", b"") for message in sent)
-    return sent[0]["status"], json.loads(body or b"{}"), inner
+    return sent, inner
 
 
 def test_limits_by_path(settings) -> None:
@@ -81,6 +94,23 @@ async def test_what_declares_nothing_is_counted() -> None:
     status, _, inner = await call("/sign-in/", pieces=[ORDINARY_BODY_BYTES // 2] * 5)
     assert status == 413
     assert inner.taken <= ORDINARY_BODY_BYTES
+
+
+@pytest.mark.parametrize("declared", ["40000000", None])
+async def test_a_browser_is_refused_by_a_page(declared: str | None) -> None:
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    sent, inner = await exchange("/jobs/new/", pieces=[10_000_000] * 4, declared=declared, headers=browser)
+    page = sent[1]["body"].decode()
+    assert (sent[0]["status"], dict(sent[0]["headers"])[b"content-type"]) == (413, b"text/html; charset=utf-8")
+    assert "This form is too large" in page
+    assert "Choose a smaller file" in page
+    assert inner.taken <= limit_of("/jobs/new/")
+
+
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/jobs/new/preview/"])
+async def test_a_script_is_refused_by_json(path: str) -> None:
+    status, body, _ = await call(path, pieces=[10], declared="40000000", headers={"Accept": "application/json"})
+    assert (status, body["errors"]) == (413, [])
 
 
 async def test_what_fits_passes() -> None:
