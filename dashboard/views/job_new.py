@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
@@ -138,6 +139,7 @@ def _printed(request: HttpRequest, read: Read, status: int = 200) -> HttpRespons
         "more": {name: _unfolded(read.form, fields) for name, fields in FOLDED.items()},
         "general": read.form.errors.get("", ""),
         "refused": status == 422,
+        "upload_max_bytes": settings.MAX_CODE_BYTES,
     }
     return render(request, "dashboard/job_new.html", context, status=status)
 

@@ -172,6 +172,11 @@ def upload(content: bytes = RECIPE, name: str = "tiny.py") -> SimpleUploadedFile
     return SimpleUploadedFile(name, content)
 
 
+def test_the_page_knows_how_large_a_file_may_be(person: Client, settings):
+    settings.MAX_CODE_BYTES = 1_234_567
+    assert 'data-max-bytes="1234567"' in person.get(URL).content.decode()
+
+
 def test_an_upload_is_kept_when_something_else_is_wrong(person: Client):
     refused = person.post(URL, filled(source="upload", upload=upload(), epochs="x", **{"param-units": "3"}))
     fields = Fields(refused.content.decode())

@@ -4,10 +4,13 @@ import { $, $$ } from "./dom.js";
 import { changed, check } from "./preflight.js";
 import { toast } from "./toast.js";
 const form = $("#new-job"), WAIT_MS = 250, LONG_TEXT_WAIT_MS = 600;
+const TOO_LARGE = "The form is larger than Trainyard takes. Shorten the program; data belongs in a folder on the nodes.";
 const touched = new Set();
 let all = "refused" in form.dataset, timer = 0, asked = 0, programKey = form.dataset.programKey, errors = {};
 // A chosen file is sent until one answer speaks of it: a sound one then travels by its digest, of a bad one its error stays.
 let fileTold = true, fileError = $("#f-upload-e").textContent;
+// A file over the limit is never sent: the server would refuse the whole form with it. What stands here is why.
+let fileRefused = "";
 
 const values = () => {
   const data = new FormData(form);
@@ -32,13 +35,18 @@ async function ask() {
   errors = answer.errors;
   if (data.has("upload")) { fileTold = true; fileError = errors.upload ?? ""; }
   else if (errors.upload && fileError) errors.upload = fileError;
+  if (fileRefused) errors.upload = fileRefused;
   if (answer.program_key !== programKey) { programKey = answer.program_key; replace($("#program"), answer.program); }
   replacePanel(answer.panel);
   showErrors();
 }
 function unanswered(problem) {
   if (problem.message === "401" || problem.message === "403") return toast("Signed out", "Sign in again in another tab; what you typed stays here.", "red", "warning");
+  if (problem.message === "413") return toast("Too large", TOO_LARGE, "red", "warning");
   later(3000);
+}
+function refusal(file, maxBytes) {
+  return file.size > maxBytes ? `${file.name} is larger than ${maxBytes / 1e6} MB and was not taken. Choose a smaller one; data belongs in a folder on the nodes.` : "";
 }
 function replace(place, html) {
   const inside = place.contains(document.activeElement) && document.activeElement.id;
@@ -91,7 +99,7 @@ asker.addEventListener("click", async (e) => {
       toast("Nothing was asked", found[""] || "What has to change stands at its field.", "red", "warning");
     }
   } catch (problem) {
-    toast("Not checked", problem.message === "401" || problem.message === "403" ? "Sign in again in another tab; what you typed stays here." : "The control plane did not answer. Try again.", "red", "warning");
+    toast("Not checked", problem.message === "413" ? TOO_LARGE : problem.message === "401" || problem.message === "403" ? "Sign in again in another tab; what you typed stays here." : "The control plane did not answer. Try again.", "red", "warning");
   }
   asker.disabled = false;
 });
@@ -108,7 +116,13 @@ form.addEventListener("change", (e) => {
   if (type !== "file") return later(0);
   if (!files.length) return;
   touched.add("upload");
-  fileTold = false;
+  fileRefused = refusal(files[0], Number(e.target.dataset.maxBytes));
+  fileTold = !!fileRefused;
+  if (fileRefused) {
+    e.target.value = "";
+    errors.upload = fileRefused;
+    showErrors();
+  }
   ask();
 });
 form.addEventListener("focusout", (e) => { const place = e.target.closest("[data-field]")?.dataset.field; if (place && !touched.has(place) && e.target.value) { touched.add(place); showErrors(); } });
