@@ -48,7 +48,9 @@ def inspect_source(text: str, filename: str) -> RecipeInfo:
     except SyntaxError as error:
         where = f"{filename}, line {error.lineno}" if error.lineno else filename
         return RecipeInfo("", "", (), (f"{where}: syntax error: {error.msg}",))
-    except (ValueError, RecursionError, MemoryError) as error:
+    except (RecursionError, MemoryError):
+        return RecipeInfo("", "", (), (f"{filename}: this cannot be read as Python: it is nested too deeply",))
+    except ValueError as error:
         return RecipeInfo("", "", (), (f"{filename}: this is not a Python program: {error}",))
     problems: list[str] = []
     literals = _literals(tree, filename, problems)

@@ -4,6 +4,7 @@ import pytest
 
 from orchestrator import catalogue
 from orchestrator.domain.recipes import ParamInfo
+from worker_agent.protocol.scripts import inspect_script
 
 BODY = "def build_model(params): ...\ndef build_dataset(params, split): ...\n"
 
@@ -78,6 +79,13 @@ def test_functions_inside_functions_do_not_count():
 @pytest.mark.parametrize("text", ["\x00", "(" * 5000, "x = " + "-" * 100_000 + "1", "\ufeff" + BODY + "def"])
 def test_what_python_cannot_parse_is_a_problem(text):
     assert catalogue.inspect_source(text, "r.py").problems
+
+
+@pytest.mark.parametrize("text", ["-" * 100_000 + "1", "+".join("1" * 100_000)])
+def test_what_is_nested_too_deeply_is_said_to_be(text):
+    told = "r.py: this cannot be read as Python: it is nested too deeply"
+    assert catalogue.inspect_source(text, "r.py").problems == (told,)
+    assert inspect_script([("r.py", text)]).problems == (told,)
 
 
 @pytest.mark.parametrize(

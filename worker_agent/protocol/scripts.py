@@ -126,7 +126,9 @@ def _read(text: str, filename: str, words: _Words) -> str:
     except SyntaxError as error:
         where = f"{filename}, line {error.lineno}" if error.lineno else filename
         return f"{where}: syntax error: {error.msg}"
-    except (ValueError, RecursionError, MemoryError) as error:
+    except (RecursionError, MemoryError):
+        return f"{filename}: this cannot be read as Python: it is nested too deeply"
+    except ValueError as error:
         return f"{filename}: this is not a Python program: {error}"
     for node in ast.walk(tree):
         match node:
