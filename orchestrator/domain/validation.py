@@ -236,6 +236,8 @@ def _env(raw: object) -> dict[str, str] | Bad:
         cleaned = text(str(value), limit=ENV_VALUE_CHARS, lines=True, empty=True)
         if isinstance(cleaned, Bad):
             return Bad(f"{name} {cleaned.message}")
+        if len(f"{cleaned}.".splitlines()) > 1:
+            return Bad(f"{name} contains a line break: a variable's value is one line")
         values[name] = cleaned
     return values
 

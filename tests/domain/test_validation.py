@@ -185,6 +185,12 @@ def test_the_same_rules_for_a_clusters_environment():
     assert "TMPDIR is set by Trainyard" in env_problem({"TMPDIR": "/x"})
 
 
+@pytest.mark.parametrize("value", ["x\nB=2", "x\n", "\r\nx", "x\u2028B=2", "x\x85B=2"])
+def test_a_variables_value_is_one_line(value):
+    assert errors_of(env={"A": value})["env"] == "A contains a line break: a variable's value is one line"
+    assert env_problem({"A": "a\tb = c"}) == ""
+
+
 words = st.text(alphabet="ab1 -.=\x00\n\ud800é", max_size=6)
 junk = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | words | st.binary(max_size=4),
