@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.core.cache import cache
 from django.db import transaction
 
 from orchestrator import enqueue
@@ -32,6 +33,8 @@ CLOCK_SKEW_S = 300
 NODE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 EVENT_CHARS = 1000
+NAME_SHOWN = 63
+REFUSAL_GAP_S = 60
 USED_ALREADY = "This join token has been used already: every machine needs one of its own."
 MAX_DEVICES = 256
 DEVICE_KINDS = ("gpu", "cpu")
@@ -76,18 +79,15 @@ def join(
     `name` "" takes its host name, `address` "" the one of its own addresses that the cluster asks for.
     """
     now = now or datetime.now(UTC)
-    row = _token(token, now)
+    known = _token(token)
     name = name.strip() or _name_from(inventory.hostname)
     try:
         with transaction.atomic():
-            if not JoinToken.objects.filter(pk=row.pk, used_at=None).update(used_at=now):
-                raise Forbidden(USED_ALREADY)
+            row = _taken(known, now)
             address = address.strip() or _chosen(own_addresses, address_towards, cluster=row.cluster, machine=name)
             node = _register(row, name=name, address=address, inventory=inventory, now=now)
-    except (Invalid, Conflict) as error:
-        why = " ".join(wrong.message for wrong in error.errors) if isinstance(error, Invalid) else str(error)
-        words = f"A machine could not join cluster {row.cluster.name} as {name!r}. {why}"
-        transitions.record(kind="node_refused", text=str(_storable(words))[:EVENT_CHARS], actor=row.created_by)
+    except (Forbidden, Invalid, Conflict) as error:
+        _record_refusal(error, row=known, name=name)
         raise
     return Grant(
         node_id=node.pk,
@@ -128,18 +128,33 @@ def name_errors(name: str) -> list[FieldError]:
     return [FieldError("name", "Use 1 to 63 letters, digits and '-', neither beginning nor ending with '-'.")]
 
 
-def _token(token: str, now: datetime) -> JoinToken:
-    """The row of a token that may be used; `Forbidden` otherwise."""
-    row = (
+def _token(token: str) -> JoinToken | None:
+    return (
         JoinToken.objects.select_related("cluster").filter(digest=digest_of(token)).first() if token.isascii() else None
     )
+
+
+def _taken(row: JoinToken | None, now: datetime) -> JoinToken:
+    """The token, marked as used; `Forbidden` where it may not be."""
     if row is None:
         raise Forbidden("This join token is not known here: copy the whole command from the cluster's page.")
-    if row.used_at is not None:
-        raise Forbidden(USED_ALREADY)
-    if row.expires_at < now:
+    if row.used_at is None and row.expires_at < now:
         raise Forbidden("This join token has expired: make a new one on the cluster's page.")
+    if not JoinToken.objects.filter(pk=row.pk, used_at=None).update(used_at=now):
+        raise Forbidden(USED_ALREADY)
     return row
+
+
+def _record_refusal(error: Forbidden | Invalid | Conflict, *, row: JoinToken | None, name: str) -> None:
+    """Say it in an event. Without a good token anyone can be refused, so of those one per cluster and minute is told,
+    and one of unknown tokens."""
+    place = f"cluster {row.cluster.name}" if row else "any cluster"
+    told_lately = f"join-refused-{row.cluster_id if row else 'unknown'}"
+    if isinstance(error, Forbidden) and not cache.add(told_lately, 1, timeout=REFUSAL_GAP_S):
+        return
+    why = " ".join(wrong.message for wrong in error.errors) if isinstance(error, Invalid) else str(error)
+    words = str(_storable(f"A machine could not join {place} as {name[:NAME_SHOWN]!r}. {why}"))
+    transitions.record(kind="node_refused", text=words[:EVENT_CHARS], actor=row.created_by if row else None)
 
 
 def _register(row: JoinToken, *, name: str, address: str, inventory: Inventory, now: datetime) -> Node:

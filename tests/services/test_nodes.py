@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.core.cache import cache
 
 from orchestrator.models import Cluster, Event, JoinToken, Node, Replica
 from orchestrator.queries.errors import NotFound
@@ -168,6 +169,24 @@ def test_a_machine_without_such_an_address_does_not_join_and_both_sides_are_told
     assert told.text.startswith("A machine could not join cluster lab as 'node-1'. ")
     assert (words in told.text, told.actor) == (True, administrator)
     assert join(token, address="10.9.0.1" if "address_range" in asked and "eth" not in str(asked) else "10.1.0.5")
+
+
+def test_refused_tokens_are_told_in_the_history_but_cannot_flood_it(token, cluster, administrator):
+    cache.clear()
+    join(token)
+    other = nodes.create_join_token(cluster=make_cluster("attic"), by=administrator)
+    refusals = [(token, JUST_NOW, "used already"), (other, JUST_NOW + timedelta(days=2), "expired")]
+    for shown, now, words in [*refusals, ("ty_join_guess", JUST_NOW, "not known here")] * 3:
+        with pytest.raises(Forbidden, match=words):
+            join(shown, name="late\0r", now=now)
+    told = list(Event.objects.filter(kind="node_refused"))
+    assert [event.actor for event in told] == [administrator, administrator, None]
+    for event, beginning in zip(told, ("cluster lab", "cluster attic", "any cluster"), strict=True):
+        assert event.text.startswith(f"A machine could not join {beginning} as 'late")
+    assert [event.text.rpartition("'. ")[2][:20] for event in told] == ["This join token has "] * 2 + [
+        "This join token is n"
+    ]
+    assert JoinToken.objects.filter(used_at=None).count() == 1
 
 
 def test_only_administrators_let_machines_in(cluster, member):
