@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 
-from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
@@ -32,7 +31,6 @@ def job(request: HttpRequest, job_id: int) -> HttpResponse:
         "settings": settings_of(found),
         "events": job_queries.events(found, limit=EVENTS_PRINTED),
         "lines": printed_lines(found, limit=LINES_PRINTED),
-        "grace_s": round(settings.STOP_GRACE_S),
     }
     return render(request, "dashboard/job.html", context)
 

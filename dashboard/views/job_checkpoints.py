@@ -36,6 +36,11 @@ class CheckpointList:
     every: int
     place: str
 
+    @property
+    def newest_usable(self) -> CheckpointRow | None:
+        """The one that a new job would go on from, or None."""
+        return next((row for row in self.rows if row.usable), None)
+
 
 def checkpoints_of(job: Any) -> CheckpointList:
     """The checkpoints of a job as its page shows them."""

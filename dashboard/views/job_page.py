@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.conf import settings
+
 from dashboard.templatetags.trainyard import MISSING, figure, group, replica_name
 from dashboard.views.job_checkpoints import checkpoints_of
 from dashboard.views.job_restarts import restarts_of
@@ -56,6 +58,8 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
         "nodes_used": len({replica.node_name for replica in gang}),
         "over": over,
         "can_stop": changeable and not over and job.status != JobStatus.STOPPING,
+        "began_at": next((each.resumed_step for each in attempts if each.number == job.attempt), None),
+        "grace_s": round(settings.STOP_GRACE_S),
         "can_retry": user.may_run_jobs and over,
         "can_clone": user.may_run_jobs,
         "failed": failed,

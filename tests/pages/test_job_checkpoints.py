@@ -83,3 +83,32 @@ def test_a_job_that_asks_for_none_shows_nothing_of_them(client_of: Browser, memb
     assert "Checkpoints</h2>" not in page
     page = text_of(client_of(member), reverse("job", args=[make_job(spec={"checkpoint_steps": 50}).pk]))
     assert "every 50 steps" in page
+
+
+def test_the_stop_dialog_says_what_is_true_by_now(client_of: Browser, member: User, job: Job) -> None:
+    job.status, job.attempt = JobStatus.SUBMITTED, 0
+    held = list(job.checkpoints.all())
+    job.checkpoints.all().delete()
+
+    def told() -> str:
+        job.save()
+        parts = [text_of(client_of(member), reverse(name, args=[job.pk])) for name in ("job", "job_state")]
+        words = {part.partition('id="stop-d" class="soft">')[2].partition("</p>")[0] for part in parts}
+        assert len(words) == 1
+        return words.pop()
+
+    assert told() == (
+        "It has not started and will not. It has no checkpoint so far: it can only be run again from the beginning."
+    )
+    job.status, job.attempt = JobStatus.RUNNING, 1
+    assert told().startswith("Every process ends within about ")
+    job.attempts.update(resumed_step=120)
+    assert told().endswith("It has no checkpoint of its own so far: what it did since step 120 is lost.")
+    Checkpoint.objects.bulk_create(row for row in held if row.step == 30)
+    assert "Its checkpoint at step 30 is still on its way" in told()
+    Checkpoint.objects.bulk_create(row for row in held if row.step != 30)
+    assert told().endswith("A new job can go on from its checkpoint at step 20.")
+    job.status = JobStatus.SUBMITTED
+    assert told().startswith("It will not be launched again.")
+    job.status = JobStatus.STOPPING
+    assert told() == ""
