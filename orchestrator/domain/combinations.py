@@ -131,6 +131,13 @@ RULES = (
         "a TPU computes in bfloat16, not in float16: choose mixed_bfloat16",
     ),
     Rule(
+        "precision",
+        lambda s: (
+            s.strategy is Strategy.CENTRAL_STORAGE and s.precision == "mixed_float16" and s.keras is not Keras.TF_KERAS
+        ),
+        "Keras 3 cannot scale the loss under central storage: choose mixed_bfloat16, or keras tf_keras",
+    ),
+    Rule(
         "jit",
         lambda s: s.strategy is Strategy.TPU and s.jit,
         "whatever runs on a TPU is compiled by XLA anyway: leave jit out",

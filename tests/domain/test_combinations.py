@@ -45,6 +45,7 @@ REFUSED = [
     ("tensor_parallel", {"accumulation": 2}, "accumulation", "Tensor parallel does not read accumulation"),
     ("parameter_server", {"ps": 1, "precision": "mixed_float16"}, "precision", "updated in float32"),
     ("tpu", {"tpu": "t", "precision": "mixed_float16"}, "precision", "choose mixed_bfloat16"),
+    ("central_storage", {"precision": "mixed_float16"}, "precision", "choose mixed_bfloat16, or keras tf_keras"),
     ("tensor_parallel", {"precision": "mixed_float16"}, "precision", "does not read precision"),
     ("tpu", {"tpu": "t", "jit": True}, "jit", "compiled by XLA anyway"),
     ("parameter_server", {"ps": 1, "jit": True}, "jit", "XLA cannot compile"),

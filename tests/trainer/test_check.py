@@ -67,6 +67,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
             HEAD + MODEL.format(units=2) + FILES.format(names=repr(str(lines[0]))),
             GANG | {"sharding": "file"},
         ),
+        "stages": (
+            HEAD
+            + MODEL.format(units=2).replace("[keras", "[keras.Input((3,)), keras")
+            + "def build_stages(params, count):\n    return [['dense']] + [[]] * (count - 1)\n"
+            + DATA.format(rows=100),
+            {"strategy": Strategy.PIPELINE, "workers": 2},
+        ),
         "script": ("import json\nimport no_such_package.part\n", {"kind": Kind.SCRIPT}),
     }
     folders = []
@@ -102,6 +109,7 @@ def test_a_sound_recipe(results) -> None:
         ),
         ("leaves", "the file recipe.py cannot be loaded", "it called sys.exit(3)"),
         ("not compiled", "the program's build_model() fails", "not compiled"),
+        ("stages", "the program's build_stages() fails", "left a stage of 2 without layers"),
         ("endless", "the training set does not suit the job", "never ends"),
         ("one file", "the training set does not suit the job", "needs a file for each of the 2 workers"),
     ],

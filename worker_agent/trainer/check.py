@@ -35,6 +35,8 @@ RESULT_FILE = "result.json"
 _MANY_INPUTS = frozenset({Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER})
 _NETWORK_WORDS = ("URLError", "gaierror", "URL fetch failure", "Network is unreachable", "name resolution")
 _REMEDY = "Correct the program; what it raised is its own"
+_UNSUITED = "the training set does not suit the job"
+_REMEDIES = {_UNSUITED: "Change that setting of the job, or the data"}
 
 
 class Check:
@@ -65,6 +67,7 @@ class Check:
         from worker_agent.trainer import runtime
         from worker_agent.trainer.data import Rows
         from worker_agent.trainer.loop.learner import check_model
+        from worker_agent.trainer.strategies.pipe.stages import Plan
 
         runtime.configure(self._run)
         runtime.seed_everything(self._spec.seed)
@@ -76,10 +79,14 @@ class Check:
         if self._spec.strategy is Strategy.TENSOR_PARALLEL:
             self._stage = "the program's build_layouts() fails"
             recipe.layouts()
+        if self._spec.strategy is Strategy.PIPELINE:
+            self._stage = "the program's build_stages() fails"
+            places = [f"stage {place}" for place in range(self._spec.workers * self._spec.devices_per_worker)]
+            Plan(recipe.stages(len(places)), places).cut(model)
         self._stage = 'the program\'s build_dataset(params, "train") fails'
         rows = Rows(recipe, "train")
         dataset = rows.whole
-        self._stage = "the training set does not suit the job"
+        self._stage = _UNSUITED
         self._count(dataset)
         self._divide(rows)
         self._stage = "the model cannot be trained on the first batch"
@@ -149,7 +156,7 @@ class Check:
             why = f"it wanted the network, which this check does not have ({message})"
             what = self._stage.replace("fails", "was not tried to its end")
             return Finding(what, why, "Nothing, if its nodes have the network", blocks=False)
-        return Finding(self._stage, message, _REMEDY)
+        return Finding(self._stage, message, _REMEDIES.get(self._stage, _REMEDY))
 
 
 def _imports(entry: Path) -> Iterator[str]:

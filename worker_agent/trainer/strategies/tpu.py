@@ -4,6 +4,7 @@ TensorFlow asks for a TPU without a time limit of its own, so it is asked in a t
 answer in ours.
 """
 
+import textwrap
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -69,6 +70,6 @@ def _explained(error: Exception, name: str) -> TrainingFailed:
         )
     reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return TrainingFailed(
-        f"The TPU {name or 'of this machine'} cannot be used ({reason[:200].rstrip('.')}): check its name, and that "
+        f"The TPU {name or 'of this machine'} cannot be used ({textwrap.shorten(reason, 160, placeholder='…').rstrip('.')}): check its name, and that "
         "this TensorFlow was built for TPUs."
     )

@@ -36,10 +36,14 @@ class Plan:
                 "A pipeline needs build_stages(params, count) in the recipe: the names of the model's layers, "
                 "stage by stage."
             )
-        if len(declared) != len(devices) or not all(declared):
+        if len(declared) != len(devices):
             raise TrainingFailed(
                 f"build_stages() gave {len(declared)} stages for {len(devices)} devices: it has to give one list of "
-                "layer names, not empty, for each device."
+                "layer names for each device."
+            )
+        if not all(declared):
+            raise TrainingFailed(
+                f"build_stages() left a stage of {len(devices)} without layers: use fewer devices, or a deeper model."
             )
         self.devices = devices
         self.layers = declared
