@@ -69,7 +69,8 @@ def _explained(error: Exception, name: str) -> TrainingFailed:
             "This node has no TPU: name one in the job, or choose a strategy for the devices that the node has."
         )
     reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    said = textwrap.shorten(reason.rstrip("."), 160, placeholder="…")
     return TrainingFailed(
-        f"The TPU {name or 'of this machine'} cannot be used ({textwrap.shorten(reason, 160, placeholder='…').rstrip('.')}): check its name, and that "
+        f"The TPU {name or 'of this machine'} cannot be used ({said}): check its name, and that "
         "this TensorFlow was built for TPUs."
     )
