@@ -99,7 +99,7 @@ def _measured(job: Any) -> Iterable[tuple[str, str]]:
     if last.get("staleness") is not None:
         most = last.get("staleness_max")
         worst = f", {most:g} at most" if most is not None else ""
-        yield "Staleness", f"{last['staleness']:.2f} updates in the mean{worst}"
+        yield "Staleness", f"{last['staleness']:.2f} updates in the mean{worst}, in the last moments"
     if last.get("bubble") is not None:
         yield "Idle share, measured", f"{last['bubble'] * 100:.0f} % of a step"
 

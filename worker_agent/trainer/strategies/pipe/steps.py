@@ -42,7 +42,10 @@ class Steps:
         self.count = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._overlapped = tf.function(lambda batch: self._step(batch, in_turn=False), autograph=False)
         self._in_turn = tf.function(lambda batch: self._step(batch, in_turn=True), autograph=False)
-        self._course = iter(_course()) if total_steps >= WORTH_MEASURING else iter(())
+        is_worth_it = total_steps >= WORTH_MEASURING
+        self._course = iter(_course() if is_worth_it else [])
+        if not is_worth_it:
+            emitter.facts(overlap=f"not measured: that is done in trainings of {WORTH_MEASURING} steps or more")
         self._seconds: dict[bool, list[float]] = {True: [], False: []}
 
     def run(self, count: int, wish: int) -> tuple[np.ndarray, float]:
