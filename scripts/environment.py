@@ -62,7 +62,11 @@ def _create_venv() -> None:
 
 
 def _install(locks: list[Path]) -> None:
-    """Install all locks at once; complete locks need no resolving, so dependencies are not followed."""
+    """Install all locks at once; complete locks need no resolving, so dependencies are not followed.
+
+    Bytecode is compiled with them: where Python may not write it later (PYTHONDONTWRITEBYTECODE, a read-only image)
+    each process that imports TensorFlow would else compile it again, 5 s of CPU each time.
+    """
     files = [part for lock in locks for part in ("-r", str(lock))]
     pip = _pip()
     if (
@@ -70,7 +74,8 @@ def _install(locks: list[Path]) -> None:
         == 0
     ):
         uv = [str(VENV / "bin" / "uv"), "pip", "install", "--python", str(PYTHON)]
-        done = subprocess.run([*uv, "--require-hashes", "--no-deps", *files], check=False, env=_uv_environment(pip))
+        options = ["--compile-bytecode", "--require-hashes", "--no-deps"]
+        done = subprocess.run([*uv, *options, *files], check=False, env=_uv_environment(pip))
         if done.returncode == 0:
             return
         _say("uv could not install them; trying pip")
