@@ -15,12 +15,17 @@ _MESSAGE_CHARS = 4000
 
 
 class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """`stop.json` in a replica's folder: that it is to end, why, and how long it may take. `at` in unix seconds."""
+    """`stop.json` in a replica's folder: that it is to end, why, and how long it may take. `at` in unix seconds.
+
+    `save` asks the training process for a checkpoint first, `stacks` for the stacks of its threads.
+    """
 
     at: float
     cause: Cause
     reason: str
     grace_s: float
+    save: bool = False
+    stacks: bool = False
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,6 +52,7 @@ def _verb(cause: Cause | None) -> str:
     return {
         Cause.COMPLETED: "completed",
         Cause.STOPPED: "was stopped",
+        Cause.PAUSED: "was paused",
         Cause.EXCEPTION: "failed",
         Cause.EXIT_CODE: "ended early",
         Cause.SIGNAL: "was killed",
@@ -63,5 +64,7 @@ def _verb(cause: Cause | None) -> str:
         Cause.TIME_LIMIT: "reached the time limit",
         Cause.AGENT_SHUTDOWN: "was ended because the agent of its node shut down",
         Cause.NODE_LOST: "was lost",
+        Cause.LEASE_LOST: "was ended by its node, which had been out of touch",
+        Cause.HUNG: "hung",
         None: "is at work",
     }[cause]

@@ -1,7 +1,7 @@
 """The tables. Columns and constraints only; what may happen to a row is in `services/`."""
 
 from orchestrator.models.accounts import ApiToken, Role, User, digest_of
-from orchestrator.models.jobs import Artifact, Attempt, Checkpoint, Code, Job, Replica
+from orchestrator.models.jobs import Artifact, Attempt, Checkpoint, Code, Job, Replacement, Replica
 from orchestrator.models.machines import Cluster, JoinToken, Node
 from orchestrator.models.records import Command, Cursor, Event, LogChunk, Preflight, SeriesBlock, ServiceBeat
 
@@ -20,6 +20,7 @@ __all__ = [
     "LogChunk",
     "Node",
     "Preflight",
+    "Replacement",
     "Replica",
     "Role",
     "SeriesBlock",

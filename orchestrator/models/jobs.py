@@ -26,6 +26,7 @@ class Job(models.Model):
     `status` moves only through `services/transitions.py`. `cause` and `reason` say why it ended or is ending; the
     final status is derived from the cause. `waiting_for` says why a submitted job cannot be placed yet. `revision`
     grows with every change that pages show. `attempt` 0 means never launched. Before `not_before` it is not launched.
+    `requeue` marks a pause for the cluster's sake: it goes back into the queue by itself.
     """
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs")
@@ -52,6 +53,7 @@ class Job(models.Model):
     retry_of = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="retries")
     created_at = models.DateTimeField(auto_now_add=True)
     not_before = models.DateTimeField(null=True, blank=True)
+    requeue = models.BooleanField(default=False)
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
 
@@ -111,12 +113,18 @@ class Replica(models.Model):
     `port` is unique per address while held, also across nodes that share an address. `phase` is the latest milestone
     of the process; `facts` what it told of its strategy (`records.Facts`). `stop_sent_at` marks that the control plane
     asked it to end. `absent_since` is when its node's agent was first seen not to list it.
+
+    A replica that is replaced while the rest of its gang goes on is `superseded` by one of the next `incarnation`.
+    `step` is the last it told, `moved_at` when that became known. `refused` counts records that came when they
+    counted no more.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="replicas")
     attempt = models.PositiveIntegerField()
     role = models.CharField(max_length=10)
     index = models.PositiveIntegerField()
+    incarnation = models.PositiveIntegerField(default=0)
+    superseded = models.BooleanField(default=False)
     node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="replicas")
     node_name = models.CharField(max_length=63)
     host = models.CharField(max_length=255)
@@ -140,11 +148,16 @@ class Replica(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     stop_sent_at = models.DateTimeField(null=True, blank=True)
     absent_since = models.DateTimeField(null=True, blank=True)
+    step = models.PositiveBigIntegerField(null=True, blank=True)
+    moved_at = models.DateTimeField(null=True, blank=True)
+    refused = models.PositiveBigIntegerField(default=0)
 
     class Meta:
         ordering = ["attempt", "role", "index"]
         constraints = [
-            models.UniqueConstraint(fields=["job", "attempt", "role", "index"], name="replica_unique_in_attempt"),
+            models.UniqueConstraint(
+                fields=["job", "attempt", "role", "index", "incarnation"], name="replica_unique_in_attempt"
+            ),
             models.UniqueConstraint(
                 fields=["host", "port"], condition=models.Q(held=True), name="port_unique_while_held"
             ),
@@ -157,6 +170,30 @@ class Replica(models.Model):
     def words(self) -> str:
         """`worker 0`, for sentences."""
         return f"{self.role} {self.index}"
+
+
+class Replacement(models.Model):
+    """Processes of an attempt that were launched anew while the rest of the gang went on: the ledger within an attempt.
+
+    `replicas` names them (`worker 1`), `failed` the one that had failed, on `node`. `step_resumed` is None where no
+    step was lost. `back_at` is when all of them were at work again.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="replacements")
+    attempt = models.PositiveIntegerField()
+    replicas = models.JSONField(default=list)
+    failed = models.CharField(max_length=32)
+    cause = models.CharField(max_length=24)
+    reason = models.TextField()
+    node = models.ForeignKey(Node, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    node_name = models.CharField(max_length=63)
+    at = models.DateTimeField()
+    back_at = models.DateTimeField(null=True, blank=True)
+    step_reached = models.PositiveBigIntegerField()
+    step_resumed = models.PositiveBigIntegerField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["at"]
 
 
 class Artifact(models.Model):

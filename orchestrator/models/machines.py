@@ -60,7 +60,8 @@ class Node(models.Model):
 
     `inventory` is `protocol.reports.Inventory` as plain JSON, `sample` the latest `protocol.reports.Sample`.
     `holding` is what its agent said last that it holds (`protocol.reports.RunningReplica` as plain JSON).
-    `state_before_lost` is where a node returns to when it speaks again.
+    `state_before_lost` is where a node returns to when it speaks again. `dirty` names, by device index, what an ended
+    replica left on a device that is therefore not used.
     """
 
     id = models.CharField(primary_key=True, max_length=12, default=new_node_id, editable=False)
@@ -76,6 +77,7 @@ class Node(models.Model):
     inventory = models.JSONField(default=dict, blank=True)
     sample = models.JSONField(default=dict, blank=True)
     holding = models.JSONField(default=list, blank=True)
+    dirty = models.JSONField(default=dict, blank=True)
     last_seen_at = models.DateTimeField(null=True, blank=True)
     joined_at = models.DateTimeField(auto_now_add=True)
 

@@ -4,7 +4,7 @@ import msgspec
 
 from worker_agent.protocol.checkpoints import Restore
 from worker_agent.protocol.job_spec import JobSpec
-from worker_agent.protocol.states import DeviceKind, Role
+from worker_agent.protocol.states import Cause, DeviceKind, Role
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
@@ -12,7 +12,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
 
     `devices` are device indexes on the node; empty for a replica that computes nothing (ps, coordinator).
     `learning_rate` is the effective rate after scaling. `checkpoints` is the job's folder in the place that the
-    cluster shares, "" where it has none; `restore` the checkpoint to begin with.
+    cluster shares, "" where it has none; `restore` the checkpoint to begin with. `lease_s` is how long the process may
+    go on while its node cannot be reached, 0 for ever.
     """
 
     command_id: int
@@ -32,16 +33,24 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     env: dict[str, str] = {}
     checkpoints: str = ""
     restore: Restore | None = None
+    lease_s: float = 0.0
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):
-    """End one replica: SIGTERM to its group, SIGKILL after `grace_s`. Harmless when it has ended already."""
+    """End one replica: SIGTERM to its group, SIGKILL after `grace_s`. Harmless when it has ended already.
+
+    `cause` is what its end will be called. `save` asks for a checkpoint first, on which the whole gang agrees; `stacks`
+    for the stacks of its threads, as an artifact.
+    """
 
     command_id: int
     replica_id: int
     attempt: int
     grace_s: float = 10.0
     reason: str = ""
+    cause: Cause = Cause.STOPPED
+    save: bool = False
+    stacks: bool = False
 
 
 class Forget(msgspec.Struct, frozen=True, kw_only=True, tag="forget"):

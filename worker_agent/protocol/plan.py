@@ -12,7 +12,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     `artifacts` what the training leaves for the user; `scratch` the private TMPDIR. `notify` is the agent's datagram
     socket: an empty datagram means "new bytes in the spool". `checkpoints` is where checkpoints are written ("": none
     are), `restore` the folder of the complete one to begin with ("": begin anew). `environments` is the agent's folder
-    of packages that jobs require.
+    of packages that jobs require. `lease` is the file in which the agent says when it was last in touch.
     """
 
     launch: Launch
@@ -27,3 +27,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: str = ""
     restore: str = ""
     environments: str = ""
+    lease: str = ""

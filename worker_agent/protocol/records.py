@@ -118,7 +118,8 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, tag="gap"):
 class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit"):
     """The process group is gone. `code` is the exit status, or None when `signal` ended it.
 
-    `final` gives the length of every stream, so "complete" can be told from "still arriving".
+    `final` gives the length of every stream, so "complete" can be told from "still arriving". `left` names, in words,
+    what could not be given back (a process, a port, memory of a GPU); empty is the proof that nothing was.
     """
 
     at: float
@@ -127,6 +128,7 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit"):
     cause: Cause
     message: str
     final: dict[str, int]
+    left: list[str] = []
 
 
 Record = Points | Progress | Phase | Facts | Summary | Checkpointed | Failure | Started | Log | Gap | Exit

@@ -82,6 +82,7 @@ class Cause(StrEnum):
 
     COMPLETED = "completed"
     STOPPED = "stopped"
+    PAUSED = "paused"
     EXCEPTION = "exception"
     EXIT_CODE = "exit_code"
     SIGNAL = "signal"
@@ -93,6 +94,8 @@ class Cause(StrEnum):
     TIME_LIMIT = "time_limit"
     AGENT_SHUTDOWN = "agent_shutdown"
     NODE_LOST = "node_lost"
+    LEASE_LOST = "lease_lost"
+    HUNG = "hung"
 
 
 class DeviceKind(StrEnum):
