@@ -59,7 +59,7 @@ def test_kill_9_of_one_worker_ends_the_gang_and_says_so_and_it_goes_on_from_its_
 
 def test_web_ingest_and_celery_killed_under_a_running_job(tmp_path: Path) -> None:
     with Stack(tmp_path) as stack:
-        job = stack.submit(**GANG, epochs=300)
+        job = stack.submit(**GANG, epochs=100)
         stack.wait_for_job(job["id"], "running")
         pids = {replica["pid"] for replica in stack.get(f"/jobs/{job['id']}/replicas")}
 
