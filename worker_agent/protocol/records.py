@@ -115,11 +115,26 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, tag="gap"):
     reason: str
 
 
+class LeftKind(StrEnum):
+    """What an ended replica may leave behind. A `PORT` alone says nothing against the devices."""
+
+    PROCESS = "process"
+    PORT = "port"
+    MEMORY = "memory"
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that an ended replica could not give back, in words: `process 4711 (python)`."""
+
+    kind: LeftKind
+    words: str
+
+
 class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit"):
     """The process group is gone. `code` is the exit status, or None when `signal` ended it.
 
-    `final` gives the length of every stream, so "complete" can be told from "still arriving". `left` names, in words,
-    what could not be given back (a process, a port, memory of a GPU); empty is the proof that nothing was.
+    `final` gives the length of every stream, so "complete" can be told from "still arriving". `left` is what could not
+    be given back (a process, the port, memory of a GPU); empty is the proof that everything was.
     """
 
     at: float
@@ -128,7 +143,7 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit"):
     cause: Cause
     message: str
     final: dict[str, int]
-    left: list[str] = []
+    left: list[Left] = []
 
 
 Record = Points | Progress | Phase | Facts | Summary | Checkpointed | Failure | Started | Log | Gap | Exit

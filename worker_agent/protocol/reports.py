@@ -3,6 +3,7 @@
 import msgspec
 
 from worker_agent.protocol.findings import Finding
+from worker_agent.protocol.records import Left
 from worker_agent.protocol.states import ReplicaStatus
 
 REPORTS_KEY = "trainyard:reports"
@@ -83,12 +84,21 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     inventory: Inventory
 
 
+class Remains(msgspec.Struct, frozen=True, kw_only=True):
+    """What an ended replica could not give back is looked at again and again. `left` empty: it is all gone by now."""
+
+    replica_id: int
+    attempt: int
+    left: list[Left]
+
+
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
-    """Once a second: the node's load and the replicas it holds."""
+    """Once a second: the node's load, the replicas it holds, and what ended ones have left behind."""
 
     node_id: str
     sample: Sample
     replicas: list[RunningReplica]
+    remains: list[Remains] = []
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True, tag="ack"):
