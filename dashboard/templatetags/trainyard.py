@@ -175,16 +175,20 @@ def shape(status: str) -> SafeString:
 
 
 @register.simple_tag
-def sparkline(values: Sequence[float | str | None], css: str = "") -> SafeString | str:
-    """A curve without axes, drawn in a fixed box; nothing for fewer than two finite values."""
+def sparkline(values: Sequence[float | str | None], css: str = "", top: float | None = None) -> SafeString | str:
+    """A curve without axes, drawn in a fixed box; nothing for fewer than two finite values.
+
+    With `top` the box is 0 to `top`, whatever the values, so that curves beside each other compare; else it is theirs.
+    """
     finite = [float(v) for v in values if isinstance(v, int | float) and math.isfinite(v)]
     if len(finite) < 2:
         return ""
-    low, high = min(finite), max(finite)
+    low, high = (0.0, float(top)) if top else (min(finite), max(finite))
     span, step = (high - low) or 1.0, SPARK_WIDTH / (len(finite) - 1)
+    heights = [min(1.0, max(0.0, (value - low) / span)) for value in finite]
     points = [
-        f"{place * step:.1f} {SPARK_HEIGHT - 2 - (value - low) / span * (SPARK_HEIGHT - 4):.1f}"
-        for place, value in enumerate(finite)
+        f"{place * step:.1f} {SPARK_HEIGHT - 2 - height * (SPARK_HEIGHT - 4):.1f}"
+        for place, height in enumerate(heights)
     ]
     line = "M" + "L".join(points)
     return format_html(

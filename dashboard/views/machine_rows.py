@@ -124,7 +124,8 @@ def _row(node: Any, slots: list[Slot], curve: list[float], now: datetime) -> Nod
 
 
 def figures(node: Any, series: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The tiles of the node page: load now, each with its recent curve; `key` names the live number."""
+    """The tiles of the node page: load now, each with its recent curve; `key` names the live number, `top` is the
+    most that there can be."""
     known = {} if node.state == "lost" else node.sample
     curves = {name: view.values for name, view in series.items()} if known else {}
     used, total = known.get("memory_used_bytes"), known.get("memory_total_bytes")
@@ -137,6 +138,7 @@ def figures(node: Any, series: Mapping[str, Any]) -> list[dict[str, Any]]:
             "unit": "%",
             "note": f"of {node.inventory.get('cores', MISSING)} cores",
             "values": curves.get("cpu_percent", []),
+            "top": 100,
         },
         {
             "key": "memory",
@@ -145,6 +147,7 @@ def figures(node: Any, series: Mapping[str, Any]) -> list[dict[str, Any]]:
             "unit": "GB",
             "note": f"of {total / GB:.1f} GB" if total else "",
             "values": curves.get("memory_used_bytes", []),
+            "top": total,
         },
         {
             "key": "received",

@@ -200,6 +200,26 @@ def test_the_page_fills_its_gap_after_the_web_server_was_killed(page: Page, stac
     assert_charted_is_stored(page, stack, job_id)
 
 
+def test_back_after_a_submission_finds_the_form_as_it_was_typed(page: Page, stack: Stack) -> None:
+    page.goto(f"{stack.url}/jobs/new/")
+    page.get_by_label("Recipe", exact=True).select_option("breast_cancer")
+    page.locator("#f-param-l2").fill("0.01")
+    typed = {"name": "as typed", "epochs": "7", "priority": "-3", "env": "A=1\nB=2", "max_restarts": "2"}
+    page.get_by_text("After a failure").click()
+    for name, value in typed.items():
+        page.locator(f"#f-{name}").fill(value)
+    page.get_by_role("button", name="Start job").click()
+    expect(page.get_by_role("heading", name="as typed", level=1)).to_be_visible()
+    stack.post(f"/jobs/{page.url.rstrip('/').rsplit('/', 1)[1]}/stop")
+
+    page.go_back()
+    expect(page.locator("#f-param-l2")).to_have_value("0.01")
+    expect(page.locator("#f-param-filters")).to_have_count(0)
+    for name, value in typed.items():
+        expect(page.locator(f"#f-{name}")).to_have_value(value)
+    expect(page.locator("#f-max_restarts")).to_be_visible()
+
+
 def test_a_metric_named_like_a_tag_is_shown_as_text(page: Page, stack: Stack) -> None:
     job = stack.submit(
         recipe=None, code={"filename": "recipe.py", "text": recipes.ODD_METRIC}, epochs=1, name="<b>odd</b>"

@@ -88,6 +88,7 @@ def test_a_curve_needs_two_finite_points() -> None:
     assert sparkline([float("nan"), 1.0, "NaN"]) == ""
     assert 'd="M0.0 26.0L100.0 2.0"' in sparkline([1.0, float("inf"), 2.0])
     assert "nan" not in sparkline([3.0, 3.0, float("nan")])
+    assert 'd="M0.0 25.8L100.0 14.0"' in sparkline([1.0, 50.0], top=100)
 
 
 def test_words_of_jobs() -> None:

@@ -1,6 +1,7 @@
 // New job: the server works out what the form implies while it is filled in; this module asks, and puts the answer in
 // place. Errors stand only at fields that were touched, until the form has been refused once: then at every field.
 import { $, $$ } from "./dom.js";
+import { keep, restore } from "./draft.js";
 import { changed, check } from "./preflight.js";
 import { toast } from "./toast.js";
 const form = $("#new-job"), WAIT_MS = 250, LONG_TEXT_WAIT_MS = 600;
@@ -113,6 +114,7 @@ form.addEventListener("change", (e) => {
   const place = e.target.closest("[data-field]")?.dataset.field;
   if (place) touched.add(place);
   if (name === "kind") leaveCatalogue();
+  keep(form);
   if (type !== "file") return later(0);
   if (!files.length) return;
   touched.add("upload");
@@ -134,6 +136,8 @@ addEventListener("click", (e) => {
   later(0);
 });
 addEventListener("keydown", (e) => { if (e.key === "Enter" && (e.ctrlKey || e.metaKey) && !$("dialog[open]")) { e.preventDefault(); form.requestSubmit($("#start")); } });
+form.addEventListener("submit", () => keep(form));
+restore(form, $("#program"));
 leaveCatalogue();
 if (all) $("[aria-invalid]", form)?.focus();
 later(0);
