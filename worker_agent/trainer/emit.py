@@ -18,6 +18,7 @@ from typing import Protocol, TextIO
 from worker_agent.protocol import codec
 from worker_agent.protocol.records import Facts, FactValue, Phase, Points, Progress, Record
 from worker_agent.spool import Writer
+from worker_agent.trainer.pulse import Pulse
 
 FLUSH_S = 0.05
 SYNC_S = 0.2
@@ -45,12 +46,13 @@ class Sink(Protocol):
 
 
 class Emitter:
-    """One per training process. `log` and `record` may be called from any thread."""
+    """One per training process. `log` and `record` may be called from any thread. `pulse` shows that it moves."""
 
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._queue: deque[_LoggedPoint | Record] = deque()
         self._append = self._queue.append
+        self.pulse = Pulse(self._append)
         self._writing = threading.Lock()
         self._closed = threading.Event()
         self._sink_closed = False
@@ -94,6 +96,7 @@ class Emitter:
     def _write(self) -> None:
         """With the lock held."""
         records = list(grouped(self._drain()))
+        self.pulse.note(records)
         if (records or self._sink.pending) and not self._sink_closed:
             self._sink.write(records)
 
@@ -102,6 +105,7 @@ class Emitter:
 
     def _flush_in_time(self) -> None:
         while not self._closed.wait(FLUSH_S):
+            self.pulse.look()
             self.flush()
 
 

@@ -1,0 +1,87 @@
+"""What a process says beside its steps, so that one that validates for long is told from one that hangs."""
+
+import pytest
+
+from worker_agent.protocol.records import Facts, Phase, Progress, Record
+from worker_agent.trainer.pulse import AGAIN_EVERY_S, TOLD_AFTER_S, Pulse
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Told:
+    """A pulse with what it told."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.clock = Clock()
+        self.pulse = Pulse(self.records.append, now=self.clock)
+
+    @property
+    def phases(self) -> list[str]:
+        return [record.name for record in self.records if isinstance(record, Phase)]
+
+    @property
+    def pauses(self) -> list[float]:
+        return [record.facts["longest_pause_s"] for record in self.records if isinstance(record, Facts)]
+
+    def step(self, after_s: float) -> None:
+        self.clock.now += after_s
+        self.pulse.note([Progress(at=0.0, step=1, total_steps=0, epoch=0, epochs=0)])
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def test_what_is_soon_over_is_not_told(told: Told) -> None:
+    with told.pulse.during("saving"):
+        told.clock.now += TOLD_AFTER_S - 0.1
+        told.pulse.look()
+    told.pulse.look()
+    assert told.records == []
+
+
+def test_what_lasts_is_told_once_and_its_end_too(told: Told) -> None:
+    with told.pulse.during("saving"):
+        for _ in range(100):
+            told.clock.now += TOLD_AFTER_S
+            told.pulse.look()
+    assert told.phases == ["saving", "training"]
+
+
+def test_what_gets_on_is_told_again_now_and_then(told: Told) -> None:
+    with told.pulse.during("validating") as moves:
+        for _ in range(10):
+            told.clock.now += AGAIN_EVERY_S / 5
+            moves()
+            told.pulse.look()
+    assert told.phases == ["validating", "validating", "training"]
+
+
+def test_an_exception_ends_it_too(told: Told) -> None:
+    with pytest.raises(ValueError, match="full"), told.pulse.during("saving"):
+        told.clock.now += TOLD_AFTER_S
+        told.pulse.look()
+        raise ValueError("full")
+    assert told.phases == ["saving", "training"]
+
+
+def test_the_longest_pause_between_two_steps_is_told_as_it_grows(told: Told) -> None:
+    told.pulse.note([Phase(at=0.0, name="building")])
+    for after_s in (12.0, 0.1, 4.0, 13.0, 60.0, 30.0):
+        told.step(after_s)
+    assert told.pauses == [12.0, 60.0]
+
+
+def test_what_comes_before_building_is_no_pause(told: Told) -> None:
+    told.clock.now += 500.0
+    told.pulse.note([Phase(at=0.0, name="rendezvous")])
+    told.step(500.0)
+    assert told.pauses == []

@@ -1,0 +1,93 @@
+"""Signs that a training moves, for those who look for hangs: what a process is at when it takes no steps, and how long it
+has at most taken from one step to the next. `Emitter` has one and calls `note` and `look` in its own thread.
+
+A process that says it validates or saves is given more time than one that trains. What is over within `TOLD_AFTER_S` is
+not worth a record.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from threading import Lock
+from time import monotonic, time
+
+from worker_agent.protocol.records import Facts, Phase, Progress, Record
+
+TOLD_AFTER_S = 5.0
+AGAIN_EVERY_S = 30.0
+# Shorter pauses matter to no limit; and a pause is told again only when it has grown by this factor.
+LONGEST_FROM_S = 5.0
+GROWTH = 1.2
+USUAL = "training"
+# The phase from whose beginning on a recipe's first step is awaited.
+BUILDING = "building"
+
+
+class Pulse:
+    """`tell` takes records; `now` is a monotonic clock (s). `enter`, `leave` and `moves` may be called in any thread."""
+
+    def __init__(self, tell: Callable[[Record], None], *, now: Callable[[], float] = monotonic) -> None:
+        self._tell = tell
+        self._now = now
+        self._lock = Lock()
+        self._activity = ""
+        self._entered_at = 0.0
+        self._told_at: float | None = None
+        self._has_moved = False
+        self._step_at: float | None = None
+        self._longest_s = LONGEST_FROM_S / GROWTH
+
+    @contextlib.contextmanager
+    def during(self, activity: str) -> Iterator[Callable[[], None]]:
+        """Within it, the process is at `activity` and takes no steps. What is given is to be called as it gets on."""
+        self.enter(activity)
+        try:
+            yield self.moves
+        finally:
+            self.leave()
+
+    def enter(self, activity: str) -> None:
+        """From now on the process is at `activity`."""
+        with self._lock:
+            if activity == self._activity:
+                return
+            self._activity, self._entered_at, self._has_moved = activity, self._now(), False
+
+    def leave(self) -> None:
+        """The activity is over: what is usual goes on."""
+        with self._lock:
+            if self._told_at is not None:
+                self._tell(Phase(at=time(), name=USUAL))
+            self._activity, self._told_at = "", None
+
+    def moves(self) -> None:
+        """The activity gets on."""
+        self._has_moved = True
+
+    def counts(self) -> None:
+        """From now on steps are to be expected: the time to the next one is taken."""
+        self._step_at = self._now()
+
+    def note(self, records: Iterable[Record]) -> None:
+        """What the process says now: the time since its last step is compared with the longest so far."""
+        said = list(records)
+        if any(isinstance(record, Phase) and record.name == BUILDING for record in said):
+            self.counts()
+        if not any(isinstance(record, Progress) for record in said):
+            return
+        now, last = self._now(), self._step_at
+        self._step_at = now
+        if last is not None and now - last >= self._longest_s * GROWTH:
+            self._longest_s = now - last
+            self._tell(Facts(at=time(), facts={"longest_pause_s": round(self._longest_s, 1)}))
+
+    def look(self) -> None:
+        """Tell an activity that lasts, and again when it has got on."""
+        with self._lock:
+            if not self._activity:
+                return
+            now = self._now()
+            is_new = self._told_at is None and now - self._entered_at >= TOLD_AFTER_S
+            is_due = self._told_at is not None and self._has_moved and now - self._told_at >= AGAIN_EVERY_S
+            if is_new or is_due:
+                self._told_at, self._has_moved = now, False
+                self._tell(Phase(at=time(), name=self._activity))
