@@ -222,10 +222,12 @@ class _Shim:
             self._begin_stop(read_stop(self._folder) or default)
 
     def _begin_stop(self, request: StopRequest) -> None:
-        """SIGTERM to the group now, SIGKILL after the grace time. The first request's cause is kept, on disk too: the
-        training process looks there when somebody has taken its SIGTERM away."""
-        self._stop = self._stop or request
-        if read_stop(self._folder) is None:
+        """SIGTERM to the group now, SIGKILL after the grace time. The first request's cause is kept (unless it was to
+        save), on disk too: the training process looks there what is asked, or when its SIGTERM was taken away."""
+        if self._stop is None or self._stop.yields_to(request):
+            self._stop = request
+        on_disk = read_stop(self._folder)
+        if on_disk is None or on_disk.yields_to(request):
             write_stop(self._folder, request)
         kill_at = time.monotonic() + request.grace_s
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)

@@ -10,6 +10,9 @@ from worker_agent.protocol.records import Failure, Phase
 from worker_agent.protocol.states import Cause
 
 LAST_LINES = 8
+# The exit status of a training process that has saved for a pause (and says so as its last phase).
+PAUSED_CODE = 75
+PAUSED_PHASE = "paused"
 
 _MESSAGE_CHARS = 4000
 
@@ -27,6 +30,10 @@ class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
     save: bool = False
     stacks: bool = False
 
+    def yields_to(self, later: "StopRequest") -> bool:
+        """Of two requests the first stays, but one to save gives way to one that does not wait for it."""
+        return self.save and not later.save
+
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """How the training process ended: exit `code`, or the `signal` that ended it."""
@@ -40,12 +47,13 @@ class LastWords(msgspec.Struct, frozen=True, kw_only=True):
 
     failure: Failure | None = None
     done: bool = False
+    paused: bool = False
 
 
 def last_words(records: Iterable[bytes]) -> LastWords:
-    """The last failure, and whether the last phase is "done", among encoded records."""
+    """The last failure, and whether the last phase is "done" or "paused", among encoded records."""
     failure: Failure | None = None
-    done = False
+    phase = ""
     for data in records:
         try:
             record = decode_record(data)
@@ -54,8 +62,8 @@ def last_words(records: Iterable[bytes]) -> LastWords:
         if isinstance(record, Failure):
             failure = record
         elif isinstance(record, Phase):
-            done = record.name == "done"
-    return LastWords(failure=failure, done=done)
+            phase = record.name
+    return LastWords(failure=failure, done=phase == "done", paused=phase == PAUSED_PHASE)
 
 
 def judge(
@@ -66,7 +74,14 @@ def judge(
     killed_for_memory: bool,
     last_lines: list[str],
 ) -> tuple[Cause, str]:
-    """The cause and its message. What went wrong before a stop was asked for outranks the stop."""
+    """The cause and its message. What went wrong before a stop was asked for outranks the stop; a request to save says
+    nothing of a process that ended otherwise."""
+    if ending.code == PAUSED_CODE and words.paused:  # of a gang that agreed, some may not have been asked yet
+        return Cause.PAUSED, "It saved a checkpoint and left."
+    if stop is not None and stop.save:
+        if ending.signal == signal.SIGKILL and not killed_for_memory:
+            return Cause.SIGNAL, f"It had not saved {stop.grace_s:g} s after it was asked to, and was killed (SIGKILL)."
+        stop = None
     if words.failure is not None and (stop is None or words.failure.at < stop.at):
         return words.failure.cause, words.failure.message[:_MESSAGE_CHARS]
     if ending.code == 0 and (stop is None or words.done):

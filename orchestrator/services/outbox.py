@@ -18,7 +18,7 @@ from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Command, Node, Replica
 from worker_agent.protocol import commands
 from worker_agent.protocol.codec import encode
-from worker_agent.protocol.states import NodeState, ReplicaStatus
+from worker_agent.protocol.states import Cause, NodeState, ReplicaStatus
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +52,17 @@ def send(row: Command, *, now: datetime) -> bool:
     return True
 
 
-def post_stop(*, replica: Replica, reason: str, now: datetime) -> None:
-    """Ask the replica's node to end it."""
+def post_stop(
+    *,
+    replica: Replica,
+    reason: str,
+    now: datetime,
+    cause: Cause = Cause.STOPPED,
+    grace_s: float | None = None,
+    save: bool = False,
+    stacks: bool = False,
+) -> None:
+    """Ask the replica's node to end it, within the usual time where no `grace_s` is given."""
     if replica.node is None:
         return
     Replica.objects.filter(pk=replica.pk).update(stop_sent_at=now)
@@ -65,8 +74,11 @@ def post_stop(*, replica: Replica, reason: str, now: datetime) -> None:
             command_id=command_id,
             replica_id=replica.pk,
             attempt=replica.attempt,
-            grace_s=settings.STOP_GRACE_S,
+            grace_s=settings.STOP_GRACE_S if grace_s is None else grace_s,
             reason=reason,
+            cause=cause,
+            save=save,
+            stacks=stacks,
         ),
     )
 

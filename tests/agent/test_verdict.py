@@ -12,6 +12,8 @@ CODE_3 = Ending(code=3, signal=None)
 KILLED = Ending(code=None, signal=9)
 TERMINATED = Ending(code=None, signal=15)
 STOP = StopRequest(at=100.0, cause=Cause.STOPPED, reason="Stopped by ada.", grace_s=10)
+PAUSE = StopRequest(at=100.0, cause=Cause.PAUSED, reason="Paused by ada.", grace_s=120, save=True)
+SAVED = Ending(code=75, signal=None)
 SHUTDOWN = StopRequest(at=100.0, cause=Cause.AGENT_SHUTDOWN, reason="The agent was shut down.", grace_s=2)
 NAN = Failure(at=50.0, cause=Cause.LOSS_NOT_FINITE, message="The loss is NaN at step 4.")
 LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Connection reset by peer")
@@ -33,6 +35,20 @@ LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Conne
         (KILLED, LastWords(), None, True, Cause.OUT_OF_MEMORY, "ran out of memory"),
         (TERMINATED, LastWords(), None, True, Cause.SIGNAL, "signal 15 (SIGTERM)"),
         (Ending(code=None, signal=63), LastWords(), None, False, Cause.SIGNAL, "signal 63 (unknown)"),
+        (SAVED, LastWords(paused=True), PAUSE, False, Cause.PAUSED, "It saved a checkpoint and left."),
+        (SAVED, LastWords(paused=True), None, False, Cause.PAUSED, "It saved a checkpoint and left."),
+        (SAVED, LastWords(), None, False, Cause.EXIT_CODE, "ended with exit code 75"),
+        (DONE, LastWords(done=True), PAUSE, False, Cause.COMPLETED, "It ran to its end."),
+        (CODE_3, LastWords(failure=LATE), PAUSE, False, Cause.EXCEPTION, LATE.message),
+        (
+            KILLED,
+            LastWords(),
+            PAUSE,
+            False,
+            Cause.SIGNAL,
+            "It had not saved 120 s after it was asked to, and was killed",
+        ),
+        (KILLED, LastWords(), PAUSE, True, Cause.OUT_OF_MEMORY, "ran out of memory"),
     ],
 )
 def test_causes(
@@ -54,3 +70,4 @@ def test_last_words_are_the_latest_and_survive_garbage() -> None:
     ]
     assert last_words(records) == LastWords(failure=NAN, done=False)
     assert last_words(records[3:4]).done
+    assert last_words([encode(Phase(at=2, name="paused"))]) == LastWords(paused=True)

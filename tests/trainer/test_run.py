@@ -103,6 +103,15 @@ def test_the_pace_is_bounded_and_never_below_one_step() -> None:
     assert slow.steps == 1
 
 
+def test_one_of_many_that_is_asked_to_pause_makes_the_whole_gang_do_so() -> None:
+    asked, others = Pace(), [Pace(fixed=STEPS_MAX) for _ in range(1023)]
+    mean = (asked.wish(pause=True) + sum(other.wish() for other in others)) / 1024
+    for pace in (asked, *others):
+        assert not pace.pauses
+        pace.agree(mean)
+        assert pace.pauses
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -127,8 +127,10 @@ class Agent:
                 case c.Spawn(launch):
                     self._follow_checkpoints(launch)
                     self._supervisor.spawn(launch)
-                case c.SignalStop(key, cause, reason, grace_s):
-                    request = StopRequest(at=time.time(), cause=cause, reason=reason, grace_s=grace_s)
+                case c.SignalStop(key, cause, reason, grace_s, save, stacks):
+                    request = StopRequest(
+                        at=time.time(), cause=cause, reason=reason, grace_s=grace_s, save=save, stacks=stacks
+                    )
                     self._supervisor.stop(key, request)
                 case c.WriteExit(key, cause, message):
                     self._supervisor.write_exit(key, cause=cause, message=message)

@@ -129,12 +129,14 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class SignalStop:
-    """Ask for its end, wherever it stands."""
+    """Ask for its end, wherever it stands; first for a checkpoint (`save`), or for stacks, as `Stop` says."""
 
     key: Key
     cause: Cause
     reason: str
     grace_s: float
+    save: bool = False
+    stacks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,10 +231,10 @@ class Core:
             return [ack]
         if key not in self.held:
             self.held[key] = Held(None, Phase.ENDED, is_uploaded=True)
-            return [WriteExit(key, Cause.STOPPED, f"{reason} It had not started yet."), Ship(key), ack]
+            return [WriteExit(key, stop.cause, f"{reason} It had not started yet."), Ship(key), ack]
         if self.held[key].phase is Phase.ENDED:
             return [ack]
-        return [SignalStop(key, Cause.STOPPED, reason, stop.grace_s), ack]
+        return [SignalStop(key, stop.cause, reason, stop.grace_s, stop.save, stop.stacks), ack]
 
     def _forget(self, forget: Forget) -> list[Instruction]:
         key = Key(forget.replica_id, forget.attempt)

@@ -95,15 +95,17 @@ class Supervisor:
         threading.Thread(target=self._run, args=(key, replica), name=f"replica-{key.replica_id}", daemon=True).start()
 
     def stop(self, key: Key, request: StopRequest) -> None:
-        """Ask for the end: of the preparation, or of the process through its shim. The first reason is kept."""
+        """Ask for the end: of the preparation, or of the process through its shim. The first reason is kept, unless it
+        was to save."""
         replica = self._replicas.get(key)
         if replica is None:
             return
-        if read_stop(replica.folder) is None:
+        first = read_stop(replica.folder)
+        if first is None or first.yields_to(request):
             write_stop(replica.folder, request)
         with replica.lock:
             replica.stopping.set()
-            replica.overdue_at = time.monotonic() + request.grace_s + OVERTIME_S
+            replica.overdue_at = min(replica.overdue_at, time.monotonic() + request.grace_s + OVERTIME_S)
             if replica.shim is not None:
                 _signal(replica.shim, signal.SIGTERM)
 
@@ -197,7 +199,7 @@ class Supervisor:
             child = state.child_pid if state is not None else 0
             _end_sessions({pid for pid in (first.pid, child) if pid}, since=first)
         request = read_stop(replica.folder)
-        if request is not None:
+        if request is not None and not request.save:  # whether it had saved, nobody knows
             self.write_exit(key, cause=request.cause, message=request.reason)
         elif first is not None and first.boot_id != boot_id():
             self.write_exit(key, cause=Cause.NODE_LOST, message="The machine was restarted while it ran.")

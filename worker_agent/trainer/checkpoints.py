@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, time
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import tensorflow as tf
 
@@ -31,7 +31,7 @@ from worker_agent.protocol.checkpoints import MARKER, Marker, Variable, name_of,
 from worker_agent.protocol.records import Checkpointed, Facts
 from worker_agent.trainer import runtime
 from worker_agent.trainer.emit import Emitter, say
-from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.outcome import Paused, TrainingFailed
 from worker_agent.trainer.run import Run
 from worker_agent.trainer.size import Size
 
@@ -106,6 +106,7 @@ class Checkpoints:
         self._writes = run.spec.checkpoints_kept > 0 and run.checkpoints is not None
         self._folder, self._marker = _chosen(run)
         self._last_step = self.start.step if self._marker else -1
+        self._refusal = ""
         self._state: State
         self._size: Size
         self._rate: float | None = None
@@ -155,7 +156,7 @@ class Checkpoints:
 
     def save(self, *, step: int, epoch: int, metrics: Mapping[str, float]) -> None:
         """Write one. A disk that refuses is told in the log, and the training goes on with those there are."""
-        self._last_step = step
+        self._last_step, self._refusal = step, ""
         if not self._run.chief:
             self._take_part()
             return
@@ -191,6 +192,18 @@ class Checkpoints:
                 seconds=perf_counter() - began,
             )
         )
+
+    def pause(self, *, step: int, epoch: int, metrics: Mapping[str, float]) -> NoReturn:
+        """Write the last one before the gang leaves, and raise `Paused`; `TrainingFailed` where it is not on disk."""
+        if not self._writes:
+            raise TrainingFailed("It was asked to save and leave, but it keeps no checkpoints.")
+        if step != self._last_step:
+            self.save(step=step, epoch=epoch, metrics=metrics)
+        if self._refusal:
+            raise TrainingFailed(f"It could not save before it was to leave: {self._refusal}")
+        if self._run.chief:
+            say(f"paused after step {step}")
+        raise Paused
 
     def finish(self) -> None:
         """The training is over, however many steps it took: an evaluator waits for no more. After the last `save`."""
@@ -229,6 +242,7 @@ class Checkpoints:
 
     def _refused(self, place: Path, error: Exception) -> None:
         why = f"{place} could not be written: {getattr(error, 'strerror', None) or error}"
+        self._refusal = f"{why}."
         say(f"No checkpoint: {why}")
         self._emitter.record(Facts(at=time(), facts={"checkpoint_failed": why[:500]}))
 

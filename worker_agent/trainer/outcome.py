@@ -3,6 +3,7 @@
 from enum import IntEnum
 
 from worker_agent.protocol.states import Cause
+from worker_agent.verdict import PAUSED_CODE
 
 
 class ExitCode(IntEnum):
@@ -14,6 +15,7 @@ class ExitCode(IntEnum):
     LOSS_NOT_FINITE = 70
     RENDEZVOUS_TIMEOUT = 71
     PORT_TAKEN = 72
+    PAUSED = PAUSED_CODE
     STOPPED = 143
 
 
@@ -37,6 +39,10 @@ class TrainingFailed(Exception):
 
 class Stopped(Exception):
     """The run was asked to end and does so between two executions."""
+
+
+class Paused(Exception):
+    """The run was asked to save and leave, and has saved: the whole gang the same step."""
 
 
 def code_of(cause: Cause) -> ExitCode:

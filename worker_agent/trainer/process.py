@@ -12,12 +12,13 @@ from worker_agent.protocol.states import Cause, Keras, Kind, Role, Strategy
 from worker_agent.trainer import keras_alias, program, rendezvous, requirements
 from worker_agent.trainer.emit import Emitter, Sink, install
 from worker_agent.trainer.failure import failure_of
-from worker_agent.trainer.outcome import ExitCode, Stopped, code_of
+from worker_agent.trainer.outcome import ExitCode, Paused, Stopped, code_of
 from worker_agent.trainer.run import Run
 from worker_agent.trainer.script import launcher
 from worker_agent.trainer.script.voice import RecipeVoice
 from worker_agent.trainer.stopping import StopSignal, take_sigterm
 from worker_agent.trainer.strategies.interface import Task, room_of
+from worker_agent.verdict import PAUSED_PHASE
 
 # Whose processes meet at the chief's door before TensorFlow makes one of them.
 _MEET_IN_PYTHON = frozenset({Strategy.MULTI_WORKER_MIRRORED, Strategy.TENSOR_PARALLEL})
@@ -30,11 +31,14 @@ def conduct(run: Run, sink: Sink) -> int:
     take_sigterm()
     emitter = install(Emitter(sink))
     trainyard.telling.connect(RecipeVoice(emitter))
-    stop = StopSignal(leave=emitter.close)
+    stop = StopSignal(leave=emitter.close, folder=run.folder)
     try:
         _train(run, emitter, stop)
         emitter.phase("done")
         code: int = ExitCode.COMPLETED
+    except Paused:
+        emitter.phase(PAUSED_PHASE)
+        code = ExitCode.PAUSED
     except Stopped:
         code = ExitCode.STOPPED
     except KeyboardInterrupt:

@@ -63,7 +63,10 @@ class Driver:
         )
 
     def train(self) -> int:
-        """The whole training, or what a checkpoint leaves of it, or until a callback stops it; the steps at its end."""
+        """The whole training, or what a checkpoint leaves of it, or until a callback stops it; the steps at its end.
+
+        Raises `Paused` in the whole gang after the same step, which is saved, once one of it was asked to pause.
+        """
         self._model.stop_training = False
         self._callbacks.on_train_begin()
         for epoch in range(self._done // self._size.steps_per_epoch, self._size.epochs):
@@ -83,9 +86,9 @@ class Driver:
         while self._done < end and not self._model.stop_training:
             self._stop.check()
             self._execution(self._checkpoints.steps_left(self._done, min(self._pace.steps, end - self._done)), epoch)
-            if self._done < end and self._checkpoints.is_due(self._done, epoch_over=False):
+            if self._done < end and (self._pace.pauses or self._checkpoints.is_due(self._done, epoch_over=False)):
                 self._average_state()
-                self._save(self._learner.metrics_now())
+                self._save(self._learner.metrics_now(), pauses=self._pace.pauses)
         logs = self._learner.metrics_now()
         self._average_state()
         if self._validation is not None:
@@ -95,11 +98,15 @@ class Driver:
         self._emitter.record(Facts(at=time(), facts={"memory_bytes": peak_bytes()}))
         self._callbacks.on_epoch_end(epoch, logs)
         last = self._model.stop_training or epoch + 1 == self._size.epochs
-        if self._checkpoints.is_due(self._done, epoch_over=True, last=last):
-            self._save(logs)
+        pauses = self._pace.pauses and not last
+        if pauses or self._checkpoints.is_due(self._done, epoch_over=True, last=last):
+            self._save(logs, pauses=pauses)
 
-    def _save(self, metrics: dict[str, float]) -> None:
-        self._checkpoints.save(step=self._done, epoch=self._done // self._size.steps_per_epoch, metrics=metrics)
+    def _save(self, metrics: dict[str, float], *, pauses: bool) -> None:
+        epoch = self._done // self._size.steps_per_epoch
+        if pauses:
+            self._checkpoints.pause(step=self._done, epoch=epoch, metrics=metrics)
+        self._checkpoints.save(step=self._done, epoch=epoch, metrics=metrics)
 
     def _execution(self, count: int, epoch: int) -> None:
         in_epoch = self._done - epoch * self._size.steps_per_epoch
@@ -107,7 +114,7 @@ class Driver:
             for i in range(count):
                 self._callbacks.on_train_batch_begin(in_epoch + i)
         began = perf_counter()
-        losses, mean_wish = self._steps.run(count, self._pace.wish())
+        losses, mean_wish = self._steps.run(count, self._pace.wish(pause=self._stop.saves))
         seconds = perf_counter() - began
         first, self._is_traced = not self._is_traced, True
         self._done += count

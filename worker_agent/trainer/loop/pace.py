@@ -1,9 +1,14 @@
 """How many steps one execution takes. Pure: the first is one step long, so that it is seen at once; then executions
-grow until they last about `TARGET_S`, where the cost of starting one no longer matters and a chart still moves."""
+grow until they last about `TARGET_S`, where the cost of starting one no longer matters and a chart still moves.
+
+The wishes also carry what no worker may decide alone: one that is asked to pause wishes for so much less than nothing
+that the mean is negative, whatever the others wish, and all see it after the same step.
+"""
 
 TARGET_S = 0.15
 GROWTH = 8
 STEPS_MAX = 1000
+PAUSE = -(10**9)
 
 
 class Pace:
@@ -15,10 +20,13 @@ class Pace:
     def __init__(self, *, fixed: int = 0) -> None:
         self._fixed = fixed
         self.steps = fixed or 1
+        self.pauses = False
         self._step_s: float | None = None
 
-    def wish(self) -> int:
-        """The steps this worker would like the execution after the next to take."""
+    def wish(self, *, pause: bool = False) -> int:
+        """The steps this worker would like the execution after the next to take; with `pause`, that there is none."""
+        if pause:
+            return PAUSE
         if self._fixed:
             return self._fixed
         if self._step_s is None:
@@ -33,5 +41,6 @@ class Pace:
         self._step_s = step_s if self._step_s is None else 0.5 * (self._step_s + step_s)
 
     def agree(self, mean_wish: float) -> None:
-        """Take what the gang agreed on."""
+        """Take what the gang agreed on. `pauses` is then the same in all of it."""
+        self.pauses = mean_wish < 0
         self.steps = max(1, int(mean_wish))

@@ -27,10 +27,9 @@ class ScriptStop(StopSignal):
     """`folder` is the replica's. `leave` is called before the process goes: write what is left."""
 
     def __init__(self, folder: Path, leave: Callable[[], None]) -> None:
-        self._folder = folder
         self._saves_itself = False
         when_imported(_PREEMPTION, self._watch_preemption)
-        super().__init__(leave)
+        super().__init__(leave, folder)
 
     @property
     def asked(self) -> bool:

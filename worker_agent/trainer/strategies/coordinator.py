@@ -101,9 +101,10 @@ class Coordinator:
         while self._scheduled < end and not self._served.model.stop_training:
             self._task.stop.check()
             pump.put(self._checkpoints.steps_left(self._scheduled, min(self._pace.steps, end - self._scheduled)))
-            if self._scheduled < end and self._checkpoints.is_due(self._scheduled, epoch_over=False):
+            pauses = self._task.stop.saves
+            if self._scheduled < end and (pauses or self._checkpoints.is_due(self._scheduled, epoch_over=False)):
                 pump.drain()
-                self._save(metrics_now(self._served.model))
+                self._save(metrics_now(self._served.model), pauses=pauses)
         pump.drain()
         if self._window.tells_at_end:
             self._tell_window({})
@@ -116,8 +117,9 @@ class Coordinator:
         self._tell(memory_bytes=peak_bytes(), steps_of_workers=list(self._steps_of_workers))
         self._callbacks.on_epoch_end(epoch, logs)
         last = self._served.model.stop_training or end == self._size.total_steps
-        if self._checkpoints.is_due(self._done, epoch_over=True, last=last):
-            self._save(logs)
+        pauses = self._task.stop.saves and not last
+        if pauses or self._checkpoints.is_due(self._done, epoch_over=True, last=last):
+            self._save(logs, pauses=pauses)
 
     def _schedule(self, steps: int) -> Any:
         first, self._scheduled = self._scheduled, self._scheduled + steps
@@ -174,9 +176,12 @@ class Coordinator:
             return 0
         return -(-data.count_rows(rows.whole) // self._size.batch)
 
-    def _save(self, metrics: dict[str, float]) -> None:
+    def _save(self, metrics: dict[str, float], *, pauses: bool) -> None:
         """Nothing is in flight, so the variables are those after exactly `_done` updates."""
-        self._checkpoints.save(step=self._done, epoch=self._done // self._size.steps_per_epoch, metrics=metrics)
+        epoch = self._done // self._size.steps_per_epoch
+        if pauses:
+            self._checkpoints.pause(step=self._done, epoch=epoch, metrics=metrics)
+        self._checkpoints.save(step=self._done, epoch=epoch, metrics=metrics)
 
     def _read_by_workers(self, batches: Callable[[], tf.data.Dataset]) -> Any:
         # The recipe is plain Python to us: AutoGraph would rewrite whatever libraries it calls.

@@ -18,7 +18,7 @@ from worker_agent.trainer.loop.learner import Learner, learner_of
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.loop.step import Steps
 from worker_agent.trainer.loop.voice import Voice
-from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.outcome import Paused, TrainingFailed
 from worker_agent.trainer.size import size_of
 from worker_agent.trainer.strategies.interface import Task
 
@@ -96,7 +96,11 @@ def train(task: Task, strategy: tf.distribute.Strategy, *, communication: str) -
         checkpoints=checkpoints,
         steps_per_execution=spec.steps_per_execution,
     )
-    steps_done = driver.train()
+    try:
+        steps_done = driver.train()
+    except Paused:
+        _leave_together(strategy, run.workers)
+        raise
     checkpoints.finish()
     if run.chief:
         task.emitter.phase("saving")
