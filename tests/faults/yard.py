@@ -1,0 +1,322 @@
+"""A whole Trainyard over four machines: the control plane on one, agents on the others.
+
+    with Yard(home, database="sqlite") as yard:
+        job = yard.count(steps=50)
+        yard.machines["a"].unplug()
+
+What a container's restart policy does in production, `restart` does here, when a test says so. Leaving the block ends
+everything and asserts that nothing is left: no process, namespace, mount or temporary file.
+"""
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import psutil
+import redis
+
+from orchestrator.embedded import folder, redis_server
+from orchestrator.embedded.startup import ADMINISTRATOR
+from tests.environment import ROOT, child_environment
+from tests.faults import counting
+from tests.faults.database import Database, Postgres, Sqlite
+from tests.faults.machines import Network
+
+NODES = ("a", "b", "c")
+REDIS_PORT, WEB_PORT = 6379, 8000
+CONTROL = ("redis", "web", "celery", "sweep", "ingest")
+TERMINAL = ("succeeded", "failed", "stopped")
+START_LIMIT_S = 120.0
+DISK_MB = 128
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
+
+# Somebody else's process: it notes whatever signal reaches it, and goes on.
+BYSTANDER = """
+import os, signal, sys, time
+def note(number, frame):
+    with open(sys.argv[1], "a") as file:
+        file.write(f"{number}\\n")
+    if number == signal.SIGTERM:
+        sys.exit()
+for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
+    signal.signal(number, note)
+while True:
+    time.sleep(3600)
+"""
+
+T = TypeVar("T")
+
+
+class Yard(AbstractContextManager["Yard"]):
+    """One installation. `machines` are the agents' by node name, `control` the control plane's; `rest` is signed in by
+    token, `pages` by password; `secrets` may appear nowhere in what people see or programs get."""
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        database: str = "sqlite",
+        slots: int = 2,
+        zygote: bool = False,
+        clocks: bool = False,
+        settings: dict[str, object] | None = None,
+    ) -> None:
+        self.home, self.data, self.truth, self.temporary = home, home / "data", home / "truth", home / "tmp"
+        self._slots, self._zygote, self._clocks, self._settings = slots, zygote, clocks, settings or {}
+        for path in (self.data, self.truth, self.temporary):
+            path.mkdir(parents=True, exist_ok=True)
+        self.network = Network(home, ["control", *NODES])
+        self.control = self.network["control"]
+        self.machines = {name: self.network[name] for name in NODES}
+        self._secrets = folder.first_run_secrets(self.data)
+        self.secrets = [self._secrets.secret_key, self._secrets.redis_password, self._secrets.admin_password]
+        self.url = f"http://{self.control.address}:{WEB_PORT}"
+        self.redis_url = f"redis://:{self._secrets.redis_password}@{self.control.address}:{REDIS_PORT}/0"
+        self.database: Database = Sqlite(self.data) if database == "sqlite" else Postgres(home)
+        self.rest = httpx.Client(
+            base_url=f"{self.url}/api/v1",
+            headers={"Authorization": f"Bearer {self._secrets.api_token}"},
+            timeout=20,
+            trust_env=False,
+        )
+        self.pages = httpx.Client(base_url=self.url, timeout=20, trust_env=False)
+        self.bystanders: dict[str, int] = {}
+
+    def __enter__(self) -> "Yard":
+        try:
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self._end()
+        left = self.left_behind()
+        assert kind is not None or not left, f"left behind: {left}"
+
+    def restart(self, name: str) -> None:
+        """A program of the control plane, as its container would be."""
+        self.control.start(name, self._lines()[name], self._environment)
+
+    def start_agent(self, name: str) -> int:
+        """The agent of a node, joining when it never has; its process id."""
+        data = self.agent_folder(name)
+        words = [sys.executable, "-m", "worker_agent"]
+        if (data / "agent.json").exists():
+            words += ["run"]
+        else:
+            token = self.post("/clusters/local/join-tokens")["token"]
+            words += ["join", self.url, "--token", token, "--name", name]
+            words += ["--address", self.machines[name].address, "--slots", str(self._slots)]
+        words += ["--data", str(data), *([] if self._zygote else ["--no-zygote"])]
+        clock = {
+            "LD_PRELOAD": str(FAKETIME),
+            "FAKETIME_TIMESTAMP_FILE": str(self._clock_file(name)),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+        environment = self._own | (clock if self._clocks else {})
+        return self.machines[name].start("agent", words, environment)
+
+    def set_clock(self, name: str, offset_s: int) -> None:
+        """The wall clock of a node's programs is off by so much from now on. Needs `clocks`."""
+        self._clock_file(name).write_text(f"{offset_s:+d}s\n")
+
+    def agent_folder(self, name: str) -> Path:
+        """On a small disk of its own."""
+        return self.home / "disks" / name
+
+    def get(self, path: str, **query: object) -> Any:
+        """GET of REST."""
+        answer = self.rest.get(path, params={name: str(value) for name, value in query.items()})
+        assert answer.is_success, f"{path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    def post(self, path: str, body: object | None = None) -> Any:
+        """POST to REST."""
+        answer = self.rest.post(path, json=body)
+        assert answer.is_success, f"{path}: {answer.status_code} {answer.text}"
+        return answer.json()
+
+    def count(self, *, steps: int = 60, wait_s: float = 0.1, workers: int = 3, **more: object) -> int:
+        """Submit a counting job; its number."""
+        request = counting.request(self.truth, steps=steps, wait_s=wait_s, workers=workers, **more)
+        return int(self.post("/jobs", request)["id"])
+
+    def job(self, job_id: int) -> Any:
+        """As REST shows it."""
+        return self.get(f"/jobs/{job_id}")
+
+    def wait_for(self, job_id: int, *statuses: str, within_s: float = 120.0) -> Any:
+        """The job once it has one of the statuses."""
+        return until(
+            lambda: (job := self.job(job_id))["status"] in statuses and job,
+            within_s=within_s,
+            what=lambda: f"{statuses} of {json.dumps(self.job(job_id), default=str)[:700]}",
+        )
+
+    def wait_for_nodes(self, within_s: float = 60.0) -> None:
+        """Until every node is ready again."""
+        until(
+            lambda: all(node["state"] == "ready" for node in self.get("/nodes")),
+            within_s=within_s,
+            what=lambda: str([(node["name"], node["state"], node["reason"]) for node in self.get("/nodes")]),
+        )
+
+    def node_id(self, name: str) -> str:
+        """The node's identity."""
+        return str(json.loads((self.agent_folder(name) / "agent.json").read_text())["node_id"])
+
+    def redis(self) -> "redis.Redis[bytes]":
+        """A connection to the control plane's Redis."""
+        return redis.Redis.from_url(self.redis_url, socket_timeout=10)
+
+    def training(self, *, node: str | None = None, job_id: int | None = None) -> list[psutil.Process]:
+        """The shims and training processes there are, of one node, of one job."""
+        inside = f"{self.agent_folder(node) if node else self.home / 'disks'}/"
+        found = []
+        for process in psutil.process_iter():
+            try:
+                environment, words = process.environ(), process.cmdline()
+            except psutil.Error:
+                continue
+            trains = environment.get("TMPDIR", "").startswith(inside)
+            shim = "worker_agent.shim" in words and any(word.startswith(inside) for word in words)
+            if (trains and job_id in (None, int(environment["TRAINYARD_JOB_ID"]))) or (shim and job_id is None):
+                found.append(process)
+        return found
+
+    def left_behind(self) -> list[str]:
+        """What this installation has left on the machine, in words."""
+        inside = f"{self.home}/"
+        left = [f"namespace {name}" for name in self.network.namespaces()]
+        for process in psutil.process_iter():
+            try:
+                words = [*process.cmdline(), *process.environ().values()]
+                if process.pid != os.getpid() and any(inside in word for word in words):
+                    left.append(f"process {process.pid} {' '.join(process.cmdline())[:200]}")
+            except psutil.Error:
+                continue
+        left += [f"mount {line.split()[1]}" for line in Path("/proc/mounts").read_text().splitlines() if inside in line]
+        return left + [f"file {path}" for path in self.temporary.rglob("*")]
+
+    def _start(self) -> None:
+        self.network.__enter__()
+        self._own = child_environment() | {"PYTHONUNBUFFERED": "1", "TMPDIR": str(self.temporary)}
+        self._environment = self._own | {
+            "DJANGO_SETTINGS_MODULE": "dashboard.config.settings",
+            "TRAINYARD_SECRET_KEY": self._secrets.secret_key,
+            "TRAINYARD_DATA_DIR": str(self.data),
+            "TRAINYARD_DATABASE_URL": self.database.url,
+            "TRAINYARD_REDIS_URL": self.redis_url,
+            "TRAINYARD_PUBLIC_URL": self.url,
+            "TRAINYARD_ALLOWED_HOSTS": json.dumps([self.control.address]),
+            **{f"TRAINYARD_{name.upper()}": str(value) for name, value in self._settings.items()},
+        }
+        configuration = redis_server.write_configuration(
+            self.data / "redis", port=REDIS_PORT, password=self._secrets.redis_password
+        )
+        configuration.write_text(configuration.read_text().replace("bind 127.0.0.1", f"bind {self.control.address}"))
+        subprocess.run(
+            [sys.executable, "manage.py", "prepare"], cwd=ROOT, env=self._environment, check=True, capture_output=True
+        )
+        for name in CONTROL:
+            self.restart(name)
+        until(self.answers, within_s=START_LIMIT_S, what=lambda: self.control.log("web").read_text()[-3000:])
+        for name, machine in self.machines.items():
+            self._mount(name)
+            line = [sys.executable, "-c", BYSTANDER, str(self.home / f"bystander-{name}")]
+            self.bystanders[name] = machine.start("bystander", line, self._own)
+            self.set_clock(name, 0)
+            self.start_agent(name)
+        until(lambda: all((self.agent_folder(name) / "agent.json").exists() for name in NODES), within_s=START_LIMIT_S)
+        self.wait_for_nodes()
+        self.secrets += [json.loads((self.agent_folder(name) / "agent.json").read_text())["node_key"] for name in NODES]
+        self._sign_in()
+
+    def _end(self) -> None:
+        for client in (self.rest, self.pages):
+            client.close()
+        for name in NODES:
+            if "agent" in self.machines[name].programs:
+                self.machines[name].kill("agent")
+        for process in self.training():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.database.give_back()
+        self.network.close()
+        self.database.close()
+        for name in NODES:
+            if os.path.ismount(self.agent_folder(name)):
+                subprocess.run(["umount", "-l", str(self.agent_folder(name))], check=True)
+
+    def answers(self) -> bool:
+        """Whether the web server says that it is ready."""
+        try:
+            return self.pages.get("/readyz").status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def _mount(self, name: str) -> None:
+        path = self.agent_folder(name)
+        path.mkdir(parents=True)
+        line = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=0700", "trainyard-faults", str(path)]
+        subprocess.run(line, check=True)
+
+    def _sign_in(self) -> None:
+        form = self.pages.get("/sign-in/").text
+        token = re.search(r'name="csrfmiddlewaretoken" value="([^"]+)"', form)
+        assert token is not None
+        answer = self.pages.post(
+            "/sign-in/",
+            data={
+                "csrfmiddlewaretoken": token[1],
+                "username": ADMINISTRATOR,
+                "password": self._secrets.admin_password,
+            },
+            headers={"Referer": f"{self.url}/sign-in/"},
+        )
+        assert answer.status_code == httpx.codes.FOUND, answer.text
+
+    def _clock_file(self, name: str) -> Path:
+        return self.home / f"clock-{name}"
+
+    def _lines(self) -> dict[str, list[str]]:
+        manage, module = [sys.executable, "manage.py"], [sys.executable, "-m"]
+        return {
+            "redis": [str(redis_server.find_server()), str(self.data / "redis" / "redis.conf")],
+            "web": [
+                *(*module, "uvicorn", "dashboard.config.asgi:application", "--host", self.control.address),
+                *("--port", str(WEB_PORT), "--ws", "websockets-sansio", "--no-access-log"),
+            ],
+            "celery": [
+                *(*module, "celery", "-A", "dashboard.config.celery", "worker", "-Q", "control", "-P", "threads"),
+                *("-c", "4", "--without-gossip", "--without-mingle", "-n", "control@faults"),
+            ],
+            "sweep": [*manage, "sweep"],
+            "ingest": [*manage, "ingest"],
+        }
+
+
+def until(ask: Callable[[], T], *, within_s: float, what: Callable[[], str] = str) -> T:
+    """Ask again and again until the answer is true; a control plane that does not answer is asked again."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            answer = ask()
+        except (httpx.HTTPError, AssertionError):
+            answer = None
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what()}"
+        time.sleep(0.1)
