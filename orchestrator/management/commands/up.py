@@ -17,6 +17,7 @@ from orchestrator.embedded.redis_server import NoRedis
 from orchestrator.embedded.startup import Entrance, Installation, Options, StartFailed, Stopped
 
 MOST_NODES = 16
+NO_NODES = "Jobs wait until a machine joins"
 
 
 class Command(BaseCommand):
@@ -54,7 +55,7 @@ class Command(BaseCommand):
         try:
             self._say(f"Starting Trainyard on {wanted.data}")
             entrance = installation.start()
-            self._welcome(entrance, installation.demo() if wanted.demo and wanted.nodes else "")
+            self._welcome(entrance, wanted, installation.demo() if wanted.demo and wanted.nodes else "")
             installation.run()
         except (StartFailed, NoRedis) as error:
             raise CommandError(str(error)) from None
@@ -66,11 +67,13 @@ class Command(BaseCommand):
             held.close()
             self._say("Stopped")
 
-    def _welcome(self, entrance: Entrance, demo: str) -> None:
+    def _welcome(self, entrance: Entrance, wanted: Options, demo: str) -> None:
         password = entrance.password or "(as you changed it)"
         lines = ["", f"  Trainyard   {entrance.url}/", f"  Sign in     {entrance.username}  {password}"]
         if demo:
             lines.append(f"  Demo job    {demo}")
+        if not wanted.nodes:
+            lines.append(f"  Nodes       {NO_NODES}{'; the demo job was not submitted' if wanted.demo else ''}")
         self._say("\n".join([*lines, "", "  Ctrl-C stops everything; the data stays.", ""]))
 
     def _say(self, text: str) -> None:
