@@ -71,7 +71,7 @@ def on_phase(*, replica: Replica, phase: str, now: datetime) -> None:
     fresh = _locked(replica)
     if fresh is None or fresh.status in TERMINAL_REPLICA:
         return
-    Replica.objects.filter(pk=fresh.pk).update(phase=phase[:PHASE_CHARS])
+    Replica.objects.filter(pk=fresh.pk).update(phase=phase[:PHASE_CHARS], moved_at=now)
     if phase in PHASES_AT_WORK and fresh.status != ReplicaStatus.RUNNING:
         if fresh.status == ReplicaStatus.ASSIGNED:
             move_replica(replica=fresh, to=ReplicaStatus.STARTING, now=now)

@@ -4,6 +4,7 @@ this."""
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 from orchestrator import live
 from orchestrator.models import Job, Replica
@@ -11,6 +12,7 @@ from orchestrator.queries import jobs as job_queries
 from orchestrator.services.bulk import update_rows
 from orchestrator.services.transitions import announce_replicas
 from worker_agent.protocol.records import FactValue, Progress, Summary
+from worker_agent.protocol.states import Role
 
 COUNT_MAX = 2**31 - 1
 STEP_MAX = 2**63 - 1
@@ -23,14 +25,17 @@ METRIC_NAME_CHARS = 200
 COLUMNS = ("step", "total_steps", "epoch", "epochs", "metrics")
 
 
-def advance(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]]) -> None:
-    """Move the jobs of these replicas forward and announce them. An earlier attempt's replicas move nothing."""
+def advance(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], *, now: datetime) -> None:
+    """Move these replicas and their jobs forward and announce the jobs. An earlier attempt's replicas move no job."""
+    _move(said, now)
     gains: dict[int, _Gain] = {}
     for replica, records in said:
-        if replica.attempt == replica.job.attempt:
+        if replica.attempt == replica.job.attempt and not replica.superseded:
             gain = gains.setdefault(replica.job_id, _Gain(replica.job))
+            leads = replica.index == 0 and replica.role in (Role.CHIEF, Role.WORKER)
             for record in records:
-                gain.add(record)
+                if leads or isinstance(record, Summary):
+                    gain.add(record)
     if not gains:
         return
     revisions = update_rows(
@@ -65,6 +70,16 @@ def learn(said: Sequence[tuple[Replica, Mapping[str, FactValue]]]) -> None:
         Replica.objects.filter(pk=replica.pk).update(facts=json.loads(_plain(json.dumps(known))))
     for job_id in {replica.job_id for replica, _ in said}:
         announce_replicas(job_id)
+
+
+def _move(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], now: datetime) -> None:
+    """Steps that replicas had not told before, and when they became known here."""
+    moves: dict[object, Sequence[object]] = {}
+    for replica, records in said:
+        steps = [_within(record.step, STEP_MAX) for record in records if isinstance(record, Progress)]
+        if steps and (replica.step is None or max(steps) > replica.step):
+            moves[replica.pk] = (max(steps), now)
+    update_rows(Replica, moves, columns=("step", "moved_at"))
 
 
 class _Gain:

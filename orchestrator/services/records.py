@@ -44,7 +44,7 @@ LIVE_POINTS = 2000
 INT64_MAX = 2**63 - 1
 # Of replicas and jobs, what storing and announcing need; a batch is too frequent for whole rows.
 COLUMNS = (
-    *("job_id", "attempt", "role", "index", "node_id", "log_size"),
+    *("job_id", "attempt", "role", "index", "incarnation", "superseded", "node_id", "log_size", "step"),
     *(f"job__{field.attname}" for field in Job._meta.concrete_fields),
     *("job__owner__username", "job__cluster__name"),
 )
@@ -99,7 +99,7 @@ def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
     for intake in news:
         _announce(intake, logs.get(intake.replica.pk, []))
     progress.learn([(intake.replica, intake.facts) for intake in news if intake.facts])
-    progress.advance([(intake.replica, intake.advances) for intake in news if intake.advances])
+    progress.advance([(intake.replica, intake.advances) for intake in news if intake.advances], now=now)
     for intake in news:
         _note_checkpoints(intake)
     for intake in news:

@@ -66,11 +66,19 @@ def test_what_gets_on_is_told_again_now_and_then(told: Told) -> None:
 
 
 def test_an_exception_ends_it_too(told: Told) -> None:
-    with pytest.raises(ValueError, match="full"), told.pulse.during("saving"):
-        told.clock.now += TOLD_AFTER_S
-        told.pulse.look()
-        raise ValueError("full")
+    with pytest.raises(ValueError, match="full"):
+        _fail_while_saving(told)
     assert told.phases == ["saving", "training"]
+
+
+def test_a_script_is_at_its_steps_as_long_as_it_says_so(told: Told) -> None:
+    told.clock.now += 400.0
+    for _ in range(3):
+        told.pulse.enter("stepping", steps=True)
+        told.step(6.0)
+        told.pulse.look()
+    told.pulse.leave()
+    assert (told.phases, told.pauses) == (["stepping", "training"], [6.0])
 
 
 def test_the_longest_pause_between_two_steps_is_told_as_it_grows(told: Told) -> None:
@@ -85,3 +93,10 @@ def test_what_comes_before_building_is_no_pause(told: Told) -> None:
     told.pulse.note([Phase(at=0.0, name="rendezvous")])
     told.step(500.0)
     assert told.pauses == []
+
+
+def _fail_while_saving(told: Told) -> None:
+    with told.pulse.during("saving"):
+        told.clock.now += TOLD_AFTER_S
+        told.pulse.look()
+        raise ValueError("full")

@@ -1,8 +1,8 @@
-"""Signs that a training moves, for those who look for hangs: what a process is at when it takes no steps, and how long it
-has at most taken from one step to the next. `Emitter` has one and calls `note` and `look` in its own thread.
+"""Signs that a training moves, for those who look for hangs: what a process is at beside its steps, and how long it has
+at most taken from one step to the next. `Emitter` has one and calls `note` and `look` in its own thread.
 
-A process that says it validates or saves is given more time than one that trains. What is over within `TOLD_AFTER_S` is
-not worth a record.
+A recipe that validates or saves is given more time than one that trains; a script is judged only while it says that it
+takes steps. What is over within `TOLD_AFTER_S` is not worth a record.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ BUILDING = "building"
 
 
 class Pulse:
-    """`tell` takes records; `now` is a monotonic clock (s). `enter`, `leave` and `moves` may be called in any thread."""
+    """`tell` takes records; `now` is a monotonic clock (s). All but `note` and `look` may be called in any thread."""
 
     def __init__(self, tell: Callable[[Record], None], *, now: Callable[[], float] = monotonic) -> None:
         self._tell = tell
@@ -45,12 +45,14 @@ class Pulse:
         finally:
             self.leave()
 
-    def enter(self, activity: str) -> None:
-        """From now on the process is at `activity`."""
+    def enter(self, activity: str, *, steps: bool = False) -> None:
+        """From now on the process is at `activity`; with `steps`, the first of them is awaited."""
         with self._lock:
             if activity == self._activity:
                 return
             self._activity, self._entered_at, self._has_moved = activity, self._now(), False
+            if steps:
+                self._step_at = self._entered_at
 
     def leave(self) -> None:
         """The activity is over: what is usual goes on."""
@@ -63,15 +65,11 @@ class Pulse:
         """The activity gets on."""
         self._has_moved = True
 
-    def counts(self) -> None:
-        """From now on steps are to be expected: the time to the next one is taken."""
-        self._step_at = self._now()
-
     def note(self, records: Iterable[Record]) -> None:
         """What the process says now: the time since its last step is compared with the longest so far."""
         said = list(records)
         if any(isinstance(record, Phase) and record.name == BUILDING for record in said):
-            self.counts()
+            self._step_at = self._now()
         if not any(isinstance(record, Progress) for record in said):
             return
         now, last = self._now(), self._step_at

@@ -68,7 +68,10 @@ class Fits:
             except TypeError:
                 return fit(*arguments, **named)  # says itself what is wrong
             bound.arguments["callbacks"] = _with(bound.arguments.get("callbacks"), make(), model=arguments[0])
-            return fit(*bound.args, **bound.kwargs)
+            try:
+                return fit(*bound.args, **bound.kwargs)
+            finally:
+                self.voice.stepping(expected=False)
 
         return watched
 
@@ -114,6 +117,11 @@ class _Metrics:
             self._first_epoch = epoch
         with self._lock:
             self._step_of_epoch = self._step
+        self._voice.stepping(expected=True)
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        """The epoch is validated: no step is due."""
+        self._voice.stepping(expected=False)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Steps up to `batch` of this epoch are done (or, under parameter servers, handed out)."""
@@ -123,6 +131,8 @@ class _Metrics:
             if step <= self._step:
                 return
             self._step = step
+            if step - self._step_of_epoch == self._epoch_steps:
+                self._voice.stepping(expected=False)
             is_due = step - self._begun <= EVERY_BATCH_UNTIL or now - self._told_at >= POINTS_EVERY_S
             if not is_due:
                 return
@@ -150,6 +160,7 @@ class _Metrics:
         self._voice.points(step, {name: value for name, value in scalars.items() if name not in told})
         self._voice.epoch(self._fits.epochs + epoch - (self._first_epoch or 0) + 1, metrics)
         self._tell_progress(step)
+        self._voice.stepping(expected=False)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         self._voice.facts(memory_bytes=memory, **_parameters(self.model))
 
@@ -164,7 +175,7 @@ class _Metrics:
         epochs = int(self.params.get("epochs") or 0) - (self._first_epoch or 0)
         total = self._begun + epochs * self._epoch_steps if self._epoch_steps else 0
         done = self._fits.epochs + self._epoch - (self._first_epoch or 0) + 1
-        self._voice.progress(step, max(total, step if total else 0), done, self._fits.epochs + epochs)
+        self._voice.counted(step, max(total, step if total else 0), done, self._fits.epochs + epochs)
 
     def _rates(self, step: int, now: float) -> dict[str, float]:
         seconds, steps = now - self._rated_at, step - self._rated_step

@@ -1,6 +1,6 @@
 """What a script's process says, whichever way the numbers came: from `fit`, event files, or `trainyard.log`.
 
-Every process tells its own points. The one that leads also tells how far the job is and its latest metrics, at most
+Every process tells its own points and how far it is. The one that leads also tells the job's latest metrics, at most
 once a `SUMMARY_S`, because a script may log at any rate.
 """
 
@@ -13,6 +13,7 @@ from worker_agent.protocol.records import Facts, FactValue, Progress, Summary
 from worker_agent.trainer.emit import Emitter
 
 SUMMARY_S = 1.0
+STEPPING = "stepping"
 
 
 class ScriptVoice:
@@ -49,12 +50,23 @@ class ScriptVoice:
             self.scalars(step, scalars)
 
     def progress(self, step: int, total_steps: int, epoch: int, epochs: int) -> None:
+        """How far the script says it is: below its total, the next step is to be expected."""
+        self.stepping(expected=step < total_steps)
+        self.counted(step, total_steps, epoch, epochs)
+
+    def counted(self, step: int, total_steps: int, epoch: int, epochs: int) -> None:
         """How far the training is, counted by somebody who knows."""
         with self._lock:
             self._is_counted = True
             self._epoch = epoch
-        if self._leads:
-            self._emitter.record(Progress(at=time(), step=step, total_steps=total_steps, epoch=epoch, epochs=epochs))
+        self._emitter.record(Progress(at=time(), step=step, total_steps=total_steps, epoch=epoch, epochs=epochs))
+
+    def stepping(self, *, expected: bool) -> None:
+        """Whether one step comes after the other from now on. A script may do anything else for as long as it likes."""
+        if expected:
+            self._emitter.pulse.enter(STEPPING, steps=True)
+        else:
+            self._emitter.pulse.leave()
 
     def points(self, step: int, scalars: Mapping[str, float]) -> None:
         """Points alone."""
@@ -76,9 +88,9 @@ class ScriptVoice:
             latest, self._latest = self._latest, {}
             self._told_at = monotonic()
             counted, step, epoch = self._is_counted, self._furthest, self._epoch
+        if latest and not counted:
+            self._emitter.record(Progress(at=time(), step=step, total_steps=0, epoch=0, epochs=0))
         if latest and self._leads:
-            if not counted:
-                self._emitter.record(Progress(at=time(), step=step, total_steps=0, epoch=0, epochs=0))
             self._emitter.record(Summary(at=time(), epoch=epoch, metrics=latest))
 
 
