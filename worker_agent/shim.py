@@ -2,8 +2,8 @@
 
 It leads a session of its own, starts the training process in a process group of its own, writes its output and its end
 to the `shim` stream of the spool, passes a stop on (SIGTERM to the shim; `stop.json` says why), enforces the time
-limit, and ends whatever the training left running. Started cold by the daemon (`python -m worker_agent.shim --plan
-PLAN`), or warm by the zygote, which forks and calls `supervise` with a `start` of its own.
+limit and the lease, and ends whatever the training left running. Started cold by the daemon (`python -m
+worker_agent.shim --plan PLAN`), or warm by the zygote, which forks and calls `supervise` with a `start` of its own.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from worker_agent.folder import (
     write_shim_state,
     write_stop,
 )
+from worker_agent.lease import Lease
 from worker_agent.processes import Identity, descendants, identify, kill, memory_kills, signal_group
 from worker_agent.protocol.codec import decode_plan, encode
 from worker_agent.protocol.job_spec import keras_of
@@ -123,6 +124,7 @@ class _Shim:
         self._kill_at: float | None = None
         self._child = 0
         self._ending: Ending | None = None
+        self._lease = Lease(plan.lease, plan.launch.lease_s)
 
     def run(self, start: StartProcess, *, warm: bool) -> None:
         me = identify(os.getpid())
@@ -208,6 +210,8 @@ class _Shim:
                         grace_s=self._plan.kill_grace_s,
                     )
                 )
+            if (overdue := self._lease.look()) is not None:
+                self._begin_stop(overdue)
             if self._kill_at is not None and now >= self._kill_at:
                 self._kill_at = now + _IDLE_S
                 self._kill_all()

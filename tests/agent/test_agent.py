@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -235,6 +236,27 @@ def test_redis_away_and_back_empty_loses_nothing(plane: ControlPlane, start: Sta
     assert plane.steps(7) == list(range(400))
     plane.send(launch(replica_id=8))
     assert plane.wait_for_exit(8).cause is Cause.COMPLETED
+
+
+def test_a_redis_that_is_gone_ends_nothing_and_one_that_is_silent_ends_it_by_its_lease(
+    plane: ControlPlane, start: StartAgent, launch: MakeLaunch
+) -> None:
+    start()
+    plane.send(launch(count=100_000, lease_s=3.0))
+    pid = pid_of(plane, 7)
+    plane.redis.kill()
+    time.sleep(5)
+    assert is_running(pid)
+    plane.redis.start()
+    wait_until(lambda: len(plane.hellos) >= 2)
+    plane.redis.process.send_signal(signal.SIGSTOP)
+    try:
+        wait_until(lambda: not is_running(pid))
+    finally:
+        plane.redis.process.send_signal(signal.SIGCONT)
+    assert plane.wait_for_exit(7).cause is Cause.LEASE_LOST
+    wait_until(lambda: plane.is_complete(7))
+    assert plane.steps(7) == list(range(len(plane.steps(7))))
 
 
 def test_reports_lost_on_the_way_are_sent_again(plane: ControlPlane, start: StartAgent, launch: MakeLaunch) -> None:

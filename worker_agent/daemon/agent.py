@@ -26,6 +26,7 @@ from worker_agent.daemon.shipping import Shipping
 from worker_agent.daemon.supervisor import Supervisor
 from worker_agent.daemon.uploads import Uploader
 from worker_agent.daemon.zygotes import Zygotes
+from worker_agent.lease import Keeper
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.reports import Ack, Heartbeat, Hello, RunningReplica
 from worker_agent.verdict import StopRequest
@@ -63,7 +64,7 @@ class Agent:
         )
         self._shipper = Shipper(
             Shipping(node_id=identity.node_id, key=identity.key),
-            channel=RedisChannel(identity.redis_url, node_id=identity.node_id),
+            channel=RedisChannel(identity.redis_url, node_id=identity.node_id, lease=Keeper(self._journal.lease)),
             notify_path=notify_path,
             hello=self._hello,
         )

@@ -13,6 +13,7 @@ import msgspec
 
 from worker_agent.daemon.core import Key, Restored
 from worker_agent.folder import PLAN_FILE, find_exit, write_atomically
+from worker_agent.lease import LEASE_FILE
 from worker_agent.protocol.checkpoints import Restore
 from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.commands import Launch
@@ -32,6 +33,7 @@ class Journal:
         self._root = data / "replicas"
         self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._notify = notify
+        self.lease = data / LEASE_FILE
 
     def folder(self, key: Key) -> Path:
         """Where everything of a replica is."""
@@ -73,6 +75,7 @@ class Journal:
             checkpoints=launch.checkpoints or str(self.checkpoints(launch)),
             restore=(restore.folder or str(self.fetched(restore))) if restore else "",
             environments=str(self._environments),
+            lease=str(self.lease),
         )
         write_atomically(folder / PLAN_FILE, encode_plan(plan))
         return plan, folder / PLAN_FILE

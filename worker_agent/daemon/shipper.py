@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from redis.retry import Retry
 from worker_agent.daemon.core import Key
 from worker_agent.daemon.shipping import Channel, Shipping
 from worker_agent.folder import notify
+from worker_agent.lease import Keeper, since_boot_s
 from worker_agent.protocol.reports import REPORTS_KEY, Ack, Heartbeat, Hello, Probed, Report, acks_key
 
 POLL_S = 0.5
@@ -33,9 +34,13 @@ log = structlog.get_logger("shipper")
 
 
 class RedisChannel:
-    """The reports stream and the acknowledgements. Every lost connection is an error, so that hello is said again."""
+    """The reports stream and the acknowledgements. Every lost connection is an error, so that hello is said again.
 
-    def __init__(self, redis_url: str, *, node_id: str) -> None:
+    Whatever shows that this node is not cut off is written to the lease, with the time at which it was asked.
+    """
+
+    def __init__(self, redis_url: str, *, node_id: str, lease: Keeper) -> None:
+        self._lease = lease
         self._acks_key = acks_key(node_id)
         self._redis: Any = redis.Redis.from_url(
             redis_url,
@@ -58,17 +63,45 @@ class RedisChannel:
 
     def append(self, envelope: bytes) -> bytes:
         """See `Channel`."""
-        entry: bytes = self._redis.xadd(REPORTS_KEY, {b"e": envelope})
+        with self._in_touch():
+            entry: bytes = self._redis.xadd(REPORTS_KEY, {b"e": envelope})
         return entry
 
     def is_waiting(self, entry: bytes) -> bool:
         """See `Channel`."""
-        return bool(self._redis.xrange(REPORTS_KEY, entry, entry, count=1))
+        with self._in_touch():
+            return bool(self._redis.xrange(REPORTS_KEY, entry, entry, count=1))
 
     def acks(self) -> dict[str, int]:
         """See `Channel`."""
-        found: dict[bytes, bytes] = self._redis.hgetall(self._acks_key)
+        with self._in_touch():
+            found: dict[bytes, bytes] = self._redis.hgetall(self._acks_key)
         return {field.decode(): int(value) for field, value in found.items() if value.isdigit()}
+
+    @contextlib.contextmanager
+    def _in_touch(self) -> Iterator[None]:
+        asked_at = since_boot_s()
+        try:
+            yield
+        except redis.RedisError as error:
+            if serves_nobody(error):
+                self._touch(asked_at)
+            raise
+        self._touch(asked_at)
+
+    def _touch(self, at: float) -> None:
+        try:
+            self._lease.touch(at)
+        except OSError as error:
+            log.warning("the lease could not be written", error=str(error))
+
+
+def serves_nobody(error: redis.RedisError) -> bool:
+    """Whether Redis is there and takes nothing from anybody: it refuses connections, loads, or is full. Then nobody
+    can have been launched in the place of what runs here; silence may mean that this node alone is cut off."""
+    refused = isinstance(error.__cause__ or error.__context__, ConnectionRefusedError)
+    full = isinstance(error, redis.exceptions.OutOfMemoryError) or str(error).startswith("MISCONF")
+    return refused or full or isinstance(error, redis.exceptions.BusyLoadingError)
 
 
 class Shipper:

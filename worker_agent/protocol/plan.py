@@ -4,6 +4,9 @@ import msgspec
 
 from worker_agent.protocol.commands import Launch
 
+# How long a process may take to end after its lease has run out; the control plane waits for it, too.
+LEASE_GRACE_S = 5.0
+
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Where one replica lives on the node's disk. Paths are absolute.
