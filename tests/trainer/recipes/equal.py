@@ -71,9 +71,10 @@ def build_model(params):
         )
         optimizer = optimizers.SGD(2.0, global_clipnorm=0.3)
     else:
-        layers = [keras.layers.InputLayer((WIDTH,)), keras.layers.Dense(16, activation="tanh")]
+        hidden = keras.layers.Dense(16, activation="tanh", kernel_regularizer="l2", name="hidden")
+        layers = [keras.layers.InputLayer((WIDTH,)), hidden]
         layers += [keras.layers.BatchNormalization(synchronized=True)] if case == "synchronized" else []
-        model = keras.Sequential([*layers, keras.layers.Dense(3)])
+        model = keras.Sequential([*layers, keras.layers.Dense(3, name="scores")])
         optimizer = {
             "sgd": lambda: optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.5),
             "adam": lambda: optimizers.Adam(0.01),
@@ -104,6 +105,11 @@ def _structures():
         weighted_metrics={"size": ["mae"]},
     )
     return model
+
+
+def build_stages(params, count):
+    """The two Dense layers, each a stage."""
+    return [["hidden"], ["scores"]]
 
 
 def build_dataset(params, split):
