@@ -1,0 +1,74 @@
+"""`make faults`, or `python -m tests.faults`: the fault suite, printed as it goes, with its table at the end.
+
+Without options every fault strikes in every state, once. `--minutes 60 [--seed S]` strikes at random instead.
+"""
+
+import argparse
+import logging
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.environment import prepare
+
+prepare()
+
+from tests.faults.injectors import FAULTS  # noqa: E402 - Django reads its settings first
+from tests.faults.machines import unavailable  # noqa: E402
+from tests.faults.report import line_of, table_of  # noqa: E402
+from tests.faults.suite import STATES, Row, every_fault, random_faults  # noqa: E402
+from tests.faults.yard import FAKETIME, Yard  # noqa: E402
+
+LEASE_S = 10
+LASTING = {"short_s": 4.0, "long_s": 25.0}
+
+
+def main(arguments: list[str]) -> int:
+    """Run a mode; the exit status is 1 when an invariant was violated."""
+    given = _parse(arguments)
+    if why := unavailable():
+        print(f"skipped: {why}")
+        return 0
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    home = Path(tempfile.mkdtemp(prefix="trainyard-faults-"))
+    home.chmod(0o755)  # PostgreSQL runs as another user
+    rows: list[Row] = []
+    database = "postgres" if given.postgres else "sqlite"
+    print(f"seed {given.seed}, {database}", flush=True)
+    try:
+        with Yard(home, database=database, clocks=FAKETIME.exists(), settings={"lease_s": LEASE_S}) as yard:
+            for row in _rows(yard, given):
+                rows.append(row)
+                print(line_of(row), flush=True)
+    finally:
+        print(f"\nseed {given.seed}, {database}\n{table_of(rows)}", flush=True)
+    if given.keep:
+        print(f"kept: {home}")
+    else:
+        shutil.rmtree(home)
+    return int(any(row.verdict.wrong for row in rows))
+
+
+def _rows(yard: Yard, given: argparse.Namespace) -> Iterator[Row]:
+    faults = [fault for fault in FAULTS if given.only in fault.name]
+    if given.minutes:
+        return random_faults(yard, seed=given.seed, minutes=given.minutes, faults=faults, **LASTING)
+    return every_fault(yard, seed=given.seed, faults=faults, states=given.states or STATES, **LASTING)
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of everything left to chance")
+    parser.add_argument("--minutes", type=float, default=0, help="strike at random for so long")
+    parser.add_argument("--postgres", action="store_true", help="on PostgreSQL instead of SQLite")
+    parser.add_argument("--only", default="", help="faults whose name holds this")
+    parser.add_argument("--states", nargs="*", choices=STATES, help="only in these states")
+    parser.add_argument("--keep", action="store_true", help="leave logs and data where they are")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,157 @@
+"""The fault suite's two modes: every fault in every state, and seeded faults on a busy cluster for some minutes.
+
+Both give the same rows: fault, state it struck in, what the checker found.
+"""
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tests.faults.checker import Verdict, check
+from tests.faults.injectors import FAULTS, Fault, Scene
+from tests.faults.machines import settle
+from tests.faults.yard import NODES, TERMINAL, Yard, until
+
+STATES = ("submitted", "launching", "running", "stopping")
+JOB_LIMIT_S = 240.0
+STEPS, WAIT_S = 100, 0.1
+BUSY_JOBS = 2
+
+
+@dataclass
+class Row:
+    """One strike. `skipped` says why there was none."""
+
+    fault: Fault
+    state: str
+    skipped: str = ""
+    seconds: float = 0.0
+    verdict: Verdict = field(default_factory=Verdict)
+
+
+def every_fault(
+    yard: Yard, *, seed: int, faults: Iterable[Fault] = FAULTS, states: Iterable[str] = STATES, **lasting: float
+) -> Iterator[Row]:
+    """Each fault in each state, on a job of its own, checked when that has ended."""
+    for fault in faults:
+        for state in states:
+            if missing := fault.missing():
+                yield Row(fault, state, skipped=missing)
+                continue
+            yield one_fault(yard, fault, state, random.Random(f"{seed} {fault.name} {state}"), **lasting)
+
+
+def one_fault(yard: Yard, fault: Fault, state: str, chance: random.Random, **lasting: float) -> Row:
+    """Bring a job into a state, strike, and look at it when it has ended."""
+    began = time.monotonic()
+    row = Row(fault, state)
+    scene = Scene(yard, yard_job(yard, state), chance, **lasting)
+    with_state = BRING_TO[state]
+    with_state(scene)
+    try:
+        fault.strike(scene)
+        if state == "submitted":
+            for name in NODES:
+                yard.post(f"/nodes/{yard.node_id(name)}/uncordon")
+        job = yard.wait_for(scene.job_id, *TERMINAL, within_s=JOB_LIMIT_S)
+        row.verdict = _verdict(scene, job)
+    except AssertionError as error:
+        row.verdict.wrong.append(f"I1: j-{scene.job_id} {error}")
+    row.seconds = time.monotonic() - began
+    return row
+
+
+def random_faults(
+    yard: Yard, *, seed: int, minutes: float, faults: Iterable[Fault] = FAULTS, **lasting: float
+) -> Iterator[Row]:
+    """Seeded faults, one after the other, on jobs that follow each other; every job is checked when it has ended.
+
+    A row is yielded for every strike, with the verdicts on the jobs that have ended since the one before.
+    """
+    chance = random.Random(seed)
+    possible = [fault for fault in faults if not fault.missing()]
+    ends_at = time.monotonic() + 60 * minutes
+    open_jobs: dict[int, Scene] = {}
+    while time.monotonic() < ends_at:
+        while len(open_jobs) < BUSY_JOBS:
+            scene = Scene(yard, _random_job(yard, chance), chance, **lasting)
+            open_jobs[scene.job_id] = scene
+        settle(chance.uniform(0.0, 6.0))
+        scene = open_jobs[chance.choice(sorted(open_jobs))]
+        fault, state, began = chance.choice(possible), yard.job(scene.job_id)["status"], time.monotonic()
+        row = Row(fault, state)
+        try:
+            fault.strike(scene)
+            yard.wait_for_nodes()
+        except AssertionError as error:
+            row.verdict.wrong.append(f"I1: {fault.name}: {error}")
+        row.verdict.add(_ended(open_jobs))
+        row.seconds = time.monotonic() - began
+        yield row
+    for scene in list(open_jobs.values()):
+        row = Row(NOTHING, "at the end")
+        try:
+            yard.wait_for(scene.job_id, *TERMINAL, within_s=JOB_LIMIT_S)
+        except AssertionError as error:
+            row.verdict.wrong.append(f"I1: {error}")
+        row.verdict.add(_ended(open_jobs))
+        yield row
+
+
+def _submitted(scene: Scene) -> None:
+    """It waits: `one_fault` takes the nodes into use again."""
+
+
+def _status(*wanted: str) -> Callable[[Scene], None]:
+    def bring(scene: Scene) -> None:
+        until(lambda: scene.yard.job(scene.job_id)["status"] in (*wanted, *TERMINAL), within_s=60)
+
+    return bring
+
+
+def _stopping(scene: Scene) -> None:
+    _status("running")(scene)
+    settle(1.0)
+    scene.asked.add("stop")
+    scene.yard.post(f"/jobs/{scene.job_id}/stop")
+
+
+BRING_TO: dict[str, Callable[[Scene], None]] = {
+    "submitted": _submitted,
+    "launching": _status("launching", "running"),
+    "running": _status("running"),
+    "stopping": _stopping,
+}
+NOTHING = Fault("nothing", "", lambda scene: None)
+
+
+def yard_job(yard: Yard, state: str) -> int:
+    """A counting job for a state; for "submitted" no node takes it."""
+    if state == "submitted":
+        for name in NODES:
+            yard.post(f"/nodes/{yard.node_id(name)}/cordon")
+    return yard.count(steps=STEPS, wait_s=WAIT_S)
+
+
+def _random_job(yard: Yard, chance: random.Random) -> int:
+    return yard.count(steps=chance.randint(20, 300), wait_s=chance.choice((0.02, 0.1)), workers=chance.randint(1, 3))
+
+
+def _ended(open_jobs: dict[int, Scene]) -> Verdict:
+    """The verdict on all jobs that have ended meanwhile, which are then no longer open."""
+    verdict = Verdict()
+    for job_id, scene in list(open_jobs.items()):
+        job = scene.yard.job(job_id)
+        if job["status"] in TERMINAL:
+            verdict.add(_verdict(open_jobs.pop(job_id), job))
+    return verdict
+
+
+def _verdict(scene: Scene, job: dict[str, object]) -> Verdict:
+    verdict = check(scene.yard, scene.job_id, asked=frozenset(scene.asked))
+    expected = ("stopped", "succeeded") if "stop" in scene.asked else ("succeeded",)
+    if job["status"] not in expected:
+        verdict.wrong.append(f"I1: j-{scene.job_id} is {job['status']}: {job['reason']}")
+    verdict.wrong += [f"{words} (j-{scene.job_id})" for words in scene.wrong]
+    return verdict
