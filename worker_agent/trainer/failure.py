@@ -1,6 +1,7 @@
 """From an exception to what a person reads: one sentence with the user's own line, and a traceback for the log."""
 
 import re
+import textwrap
 import traceback
 from pathlib import Path
 from time import time
@@ -21,6 +22,7 @@ _FRAME_LINE = re.compile(r'File "(.+)", line (\d+), in (\S+)')
 _GRAPH_WORDS = "Graph execution error"
 # What TensorFlow writes between these words and its reason: where the node was defined.
 _GRAPH_PLACES = re.compile(r'File "|Detected at node|<stack traces|Node: |\d+ root error')
+_TPU_FILES = re.compile(r"/(tpu_cluster_resolver|tpu_strategy_util)\.py$")
 _PORT_WORDS = "Could not start gRPC server"
 
 
@@ -42,6 +44,25 @@ def failure_of(error: BaseException, *, code: Path, gang_size: int) -> Failure:
 def is_peer_loss(error: BaseException) -> bool:
     """True for what is a consequence of another process ending, not a fault of this one."""
     return type(error).__name__ in _PEER_ERRORS or any(words in str(error) for words in _PEER_WORDS)
+
+
+def is_of_tpu(error: BaseException) -> bool:
+    """True where TensorFlow was looking for a TPU, or was about to initialise it."""
+    return any(_TPU_FILES.search(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
+
+
+def tpu_refusal(error: BaseException, name: str) -> TrainingFailed:
+    """Why the TPU of that name ("": the machine's own) cannot be used, and what to do."""
+    if isinstance(error, ValueError | OSError) and not name:
+        return TrainingFailed(
+            "This node has no TPU: name one in the job, or choose a strategy for the devices that the node has."
+        )
+    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    said = textwrap.shorten(reason.rstrip("."), 160, placeholder="…")
+    return TrainingFailed(
+        f"The TPU {name or 'of this machine'} cannot be used ({said}): check its name, and that "
+        "this TensorFlow was built for TPUs."
+    )
 
 
 def _sentence(error: BaseException, code: Path) -> str:

@@ -107,7 +107,7 @@ class _Metrics:
         several = bool(getattr(getattr(strategy, "extended", None), "_in_multi_worker_mode", bool)())
         if self.sums_batches and several:
             self._divisor = replicas
-        devices = [str(name) for name in getattr(getattr(strategy, "extended", None), "worker_devices", ())]
+        devices = _devices_of(strategy)
         self._voice.facts(keras=self._keras, replicas_in_sync=replicas, **({"devices": devices} if devices else {}))
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -270,3 +270,11 @@ def _parameters(model: Any) -> dict[str, int]:
         return {"parameters": int(model.count_params())}
     except Exception:  # not built, or none of Keras' models
         return {}
+
+
+def _devices_of(strategy: Any) -> list[str]:
+    """The devices that a strategy computes on; TensorFlow's default one, without any strategy, does not say."""
+    try:
+        return [str(name) for name in getattr(getattr(strategy, "extended", None), "worker_devices", ())]
+    except RuntimeError:
+        return []

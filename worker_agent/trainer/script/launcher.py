@@ -14,6 +14,8 @@ from time import monotonic, time
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 import trainyard.telling
 from worker_agent.protocol.archive import ArchiveRefused, safe_parts
 from worker_agent.protocol.job_spec import keras_of
@@ -22,7 +24,7 @@ from worker_agent.protocol.scripts import ScriptInfo, inspect_script, runs_scrip
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
 from worker_agent.trainer import keras_alias, rendezvous, requirements
 from worker_agent.trainer.emit import Emitter, Sink, install, say
-from worker_agent.trainer.failure import failure_of
+from worker_agent.trainer.failure import failure_of, is_of_tpu, tpu_refusal
 from worker_agent.trainer.outcome import ExitCode, Stopped, TrainingFailed, code_of
 from worker_agent.trainer.run import Run
 from worker_agent.trainer.script import main_module
@@ -76,6 +78,8 @@ def _launch(run: Run, emitter: Emitter, stop: ScriptStop) -> int:
     events = EventFiles(voice, [folder, Path(os.environ.get("TMPDIR", folder))])
     lines = _listen(voice)
     _name_dtensor_clients(run)
+    if run.spec.tpu:
+        os.environ.setdefault("TPU_NAME", run.spec.tpu)
     _reach_libraries(run, Fits(voice), events)
     emitter.phase("training", _told(run, info))
     try:
@@ -200,6 +204,8 @@ def _explained(error: BaseException, run: Run, emitter: Emitter, stop: ScriptSto
         emitter.record(Failure(at=time(), cause=error.cause, message=error.message))
         return code_of(error.cause)
     failure = failure_of(error, code=run.code, gang_size=len(run.gang))
+    if run.spec.strategy is Strategy.TPU and is_of_tpu(error):
+        failure = msgspec.structs.replace(failure, message=tpu_refusal(error, run.spec.tpu).message)
     emitter.record(failure)
     main_module.show(error, run.entry)
     return code_of(failure.cause) if failure.cause is not Cause.EXCEPTION else ExitCode.EXCEPTION

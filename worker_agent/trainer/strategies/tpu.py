@@ -4,7 +4,6 @@ TensorFlow asks for a TPU without a time limit of its own, so it is asked in a t
 answer in ours.
 """
 
-import textwrap
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker_agent.protocol.states import Cause
+from worker_agent.trainer.failure import tpu_refusal
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.stopping import StopSignal
 from worker_agent.trainer.strategies import synchronous
@@ -52,7 +52,7 @@ def within(limit_s: float, connect: Callable[[], Any], *, name: str, stop: StopS
             Cause.RENDEZVOUS_TIMEOUT,
         )
     if isinstance(answer[0], Exception):
-        raise _explained(answer[0], name) from answer[0]
+        raise tpu_refusal(answer[0], name) from answer[0]
     return answer[0]
 
 
@@ -61,16 +61,3 @@ def _connect(name: str) -> tf.distribute.TPUStrategy:
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
-
-
-def _explained(error: Exception, name: str) -> TrainingFailed:
-    if isinstance(error, ValueError) and not name:
-        return TrainingFailed(
-            "This node has no TPU: name one in the job, or choose a strategy for the devices that the node has."
-        )
-    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    said = textwrap.shorten(reason.rstrip("."), 160, placeholder="…")
-    return TrainingFailed(
-        f"The TPU {name or 'of this machine'} cannot be used ({said}): check its name, and that "
-        "this TensorFlow was built for TPUs."
-    )
