@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import worker_agent
+from worker_agent import stacks
 from worker_agent.capture import Capture
 from worker_agent.folder import (
     LOCK_FILE,
@@ -124,6 +125,7 @@ class _Shim:
         self._kill_at: float | None = None
         self._child = 0
         self._ending: Ending | None = None
+        self._found = ""
         self._lease = Lease(plan.lease, plan.launch.lease_s)
 
     def run(self, start: StartProcess, *, warm: bool) -> None:
@@ -157,6 +159,7 @@ class _Shim:
             killed_for_memory=memory_kills() > killed_before,
             last_lines=self._capture.last_lines(LAST_LINES),
         )
+        message += f" {self._found}" if self._found else ""
         if left:
             message += f" Processes that could not be ended: {', '.join(map(str, left))}."
         self._finish(cause, message)
@@ -228,6 +231,8 @@ class _Shim:
     def _begin_stop(self, request: StopRequest) -> None:
         """SIGTERM to the group now, SIGKILL after the grace time. The first request's cause is kept (unless it was to
         save), on disk too: the training process looks there what is asked, or when its SIGTERM was taken away."""
+        if request.stacks and self._stop is None and self._ending is None:
+            self._found = self._take_stacks(why=request.reason)
         if self._stop is None or self._stop.yields_to(request):
             self._stop = request
         on_disk = read_stop(self._folder)
@@ -237,6 +242,11 @@ class _Shim:
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
         if self._ending is None:
             signal_group(self._child, signal.SIGTERM)
+
+    def _take_stacks(self, *, why: str) -> str:
+        launch = self._plan.launch
+        path = Path(self._plan.artifacts) / stacks.artifact_name(launch.role, launch.index)
+        return stacks.take(self._child, folder=self._folder, path=path, why=why)
 
     def _reap(self) -> None:
         """Take the exit status of the training process, and of descendants that became ours."""

@@ -72,8 +72,16 @@ class Running:
         assert found.final == {"trainer": 0, "shim": length(Path(self.plan.spool) / "shim")}
         return found
 
-    def stop(self, *, grace_s: float = 10, cause: Cause = Cause.STOPPED, reason: str = "Stopped by ada.") -> None:
-        write_stop(Path(self.plan.folder), StopRequest(at=time.time(), cause=cause, reason=reason, grace_s=grace_s))
+    def stop(
+        self,
+        *,
+        grace_s: float = 10,
+        cause: Cause = Cause.STOPPED,
+        reason: str = "Stopped by ada.",
+        stacks: bool = False,
+    ) -> None:
+        request = StopRequest(at=time.time(), cause=cause, reason=reason, grace_s=grace_s, stacks=stacks)
+        write_stop(Path(self.plan.folder), request)
         self.process.send_signal(signal.SIGTERM)
 
 
@@ -231,3 +239,31 @@ def test_the_environment_holds_what_must_hold(tmp_path: Path) -> None:
     alone = child_environment(make_plan(tmp_path, make_launch()), {"TF_CONFIG": "old"})
     assert "TF_CONFIG" not in alone
     assert alone["CUDA_VISIBLE_DEVICES"] == "-1"
+
+
+LISTENS = """
+import faulthandler, os, signal, time
+file = os.open("../stacks.raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+faulthandler.register(signal.SIGRTMAX - 3, file=file, all_threads=True)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+print("up", flush=True)
+def waits_for_a_peer():
+    time.sleep(60)
+waits_for_a_peer()
+"""
+
+
+def test_a_process_that_hangs_leaves_its_stacks_before_it_is_ended(run: Run) -> None:
+    """Suspended, and deaf to SIGTERM: neither keeps it."""
+    running = run(LISTENS)
+    running.wait_for("up")
+    state = read_shim_state(Path(running.plan.folder))
+    assert state is not None
+    os.kill(state.child_pid, signal.SIGSTOP)
+    running.stop(grace_s=0.5, cause=Cause.HUNG, reason="No step for 300 s.", stacks=True)
+    end = running.exit()
+    assert (end.signal, end.cause) == (9, Cause.HUNG)
+    assert end.message.startswith("No step for 300 s. It had not ended 0.5 s after SIGTERM and was killed.")
+    assert end.message.endswith("Its process was suspended by a signal (state T).")
+    text = (Path(running.plan.artifacts) / "stacks-worker-0.txt").read_text()
+    assert "in waits_for_a_peer" in text

@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+from worker_agent import stacks
 from worker_agent.protocol import codec
 from worker_agent.protocol.records import Stream
 from worker_agent.trainer.arguments import parser, run_of
@@ -36,6 +37,7 @@ def main(arguments: list[str]) -> int:
 def run_plan(path: Path) -> int:
     """One replica of a job, as its agent planned it. The environment is the shim's."""
     plan = codec.decode_plan(path.read_bytes())
+    stacks.listen(Path(plan.folder))
     run = from_plan(plan, cores=os.cpu_count() or 1)
     return conduct(run, SpoolSink(Path(plan.spool) / Stream.TRAINER, plan.notify))
 

@@ -92,11 +92,13 @@ class Driver:
         logs = self._learner.metrics_now()
         self._average_state()
         if self._validation is not None:
-            logs |= {f"val_{name}": value for name, value in self._validation.run().items()}
+            with self._emitter.pulse.during("validating") as moves:
+                logs |= {f"val_{name}": value for name, value in self._validation.run(moves).items()}
         seconds = perf_counter() - began
         self._voice.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._rate.now, seconds=seconds)
         self._emitter.record(Facts(at=time(), facts={"memory_bytes": peak_bytes()}))
-        self._callbacks.on_epoch_end(epoch, logs)
+        with self._emitter.pulse.during("callbacks"):
+            self._callbacks.on_epoch_end(epoch, logs)
         last = self._model.stop_training or epoch + 1 == self._size.epochs
         pauses = self._pace.pauses and not last
         if pauses or self._checkpoints.is_due(self._done, epoch_over=True, last=last):
@@ -104,9 +106,10 @@ class Driver:
 
     def _save(self, metrics: dict[str, float], *, pauses: bool) -> None:
         epoch = self._done // self._size.steps_per_epoch
-        if pauses:
-            self._checkpoints.pause(step=self._done, epoch=epoch, metrics=metrics)
-        self._checkpoints.save(step=self._done, epoch=epoch, metrics=metrics)
+        with self._emitter.pulse.during("saving"):
+            if pauses:
+                self._checkpoints.pause(step=self._done, epoch=epoch, metrics=metrics)
+            self._checkpoints.save(step=self._done, epoch=epoch, metrics=metrics)
 
     def _execution(self, count: int, epoch: int) -> None:
         in_epoch = self._done - epoch * self._size.steps_per_epoch

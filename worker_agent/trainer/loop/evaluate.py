@@ -10,6 +10,10 @@ from worker_agent.trainer.loop.learner import Learner
 from worker_agent.trainer.stopping import StopSignal
 
 
+def nobody_looks() -> None:
+    """What is called for each batch where nobody wants to know."""
+
+
 class Evaluation:
     """Exact on every row: no collective inside a batch, so workers may have different numbers of batches; metric
     variables are summed over replicas only when they are read."""
@@ -24,11 +28,12 @@ class Evaluation:
             autograph=False,
         )
 
-    def run(self) -> dict[str, float]:
-        """Loss and metrics of the whole validation set. Leaves the model's metrics reset."""
+    def run(self, moves: Callable[[], None] = nobody_looks) -> dict[str, float]:
+        """Loss and metrics of the whole validation set; `moves` is called for each batch. Leaves the metrics reset."""
         self._learner.model.reset_metrics()
         for batch in self._data:
             self._stop.check()
+            moves()
             self._step(batch)
         result = self._learner.metrics_now()
         self._learner.model.reset_metrics()

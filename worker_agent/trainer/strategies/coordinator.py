@@ -111,11 +111,13 @@ class Coordinator:
         mean_loss = sum(self._epoch_losses) / len(self._epoch_losses)
         logs = metrics_now(self._served.model) | {"loss": mean_loss}
         if self._validation_batches:
-            logs |= {f"val_{name}": value for name, value in self._validate().items()}
+            with self._task.emitter.pulse.during("validating"):
+                logs |= {f"val_{name}": value for name, value in self._validate().items()}
         seconds = perf_counter() - began
         self._voice.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._served.rate.now, seconds=seconds)
         self._tell(memory_bytes=peak_bytes(), steps_of_workers=list(self._steps_of_workers))
-        self._callbacks.on_epoch_end(epoch, logs)
+        with self._task.emitter.pulse.during("callbacks"):
+            self._callbacks.on_epoch_end(epoch, logs)
         last = self._served.model.stop_training or end == self._size.total_steps
         pauses = self._task.stop.saves and not last
         if pauses or self._checkpoints.is_due(self._done, epoch_over=True, last=last):
@@ -179,9 +181,10 @@ class Coordinator:
     def _save(self, metrics: dict[str, float], *, pauses: bool) -> None:
         """Nothing is in flight, so the variables are those after exactly `_done` updates."""
         epoch = self._done // self._size.steps_per_epoch
-        if pauses:
-            self._checkpoints.pause(step=self._done, epoch=epoch, metrics=metrics)
-        self._checkpoints.save(step=self._done, epoch=epoch, metrics=metrics)
+        with self._task.emitter.pulse.during("saving"):
+            if pauses:
+                self._checkpoints.pause(step=self._done, epoch=epoch, metrics=metrics)
+            self._checkpoints.save(step=self._done, epoch=epoch, metrics=metrics)
 
     def _read_by_workers(self, batches: Callable[[], tf.data.Dataset]) -> Any:
         # The recipe is plain Python to us: AutoGraph would rewrite whatever libraries it calls.

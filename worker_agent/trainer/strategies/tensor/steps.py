@@ -14,6 +14,7 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from worker_agent.trainer import data
+from worker_agent.trainer.loop.evaluate import nobody_looks
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.stopping import StopSignal
 from worker_agent.trainer.strategies.tensor.mesh import BATCH, WHOLE, Mesh
@@ -109,8 +110,8 @@ class Evaluation:
             for by in (BATCH, WHOLE)
         )
 
-    def run(self) -> dict[str, float]:
-        """Loss and metrics of the whole validation set. Leaves the model's metrics reset."""
+    def run(self, moves: Callable[[], None] = nobody_looks) -> dict[str, float]:
+        """Loss and metrics of the whole validation set; `moves` is called for each batch. Leaves the metrics reset."""
         self._model.reset_metrics()
         for rows, pack, step in (
             (self._split, self._mesh.pack_rows, self._split_step),
@@ -118,6 +119,7 @@ class Evaluation:
         ):
             for batch in rows.prefetch(tf.data.AUTOTUNE):
                 self._stop.check()
+                moves()
                 packed = tf.nest.map_structure(pack, batch)
                 with dtensor.default_mesh(self._mesh.grid):
                     step(packed)
