@@ -12,6 +12,7 @@ then the rest is ended, and whether the job is launched again is decided when al
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from orchestrator.domain import roles
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
 from orchestrator.domain.reasons import ReplicaFacts, reason_of
 from orchestrator.domain.restarts import Again, Ended, Never, blame_of, said_by, verdict
@@ -102,7 +103,14 @@ class Relaunch:
     again: Again
 
 
-Decision = Wait | Run | End | Finish | Relaunch
+@dataclass(frozen=True)
+class Replace:
+    """The job goes on, and so do its other processes: each of `parts` is launched anew where it was."""
+
+    parts: tuple[roles.Part, ...]
+
+
+Decision = Wait | Run | End | Finish | Relaunch | Replace
 
 
 def decide(gang: GangFacts, *, now: datetime) -> Decision:
@@ -114,9 +122,10 @@ def decide(gang: GangFacts, *, now: datetime) -> Decision:
         return Wait() if live else _finish_stopping(gang)
     if gang.status not in (JobStatus.LAUNCHING, JobStatus.RUNNING):
         return Wait()
-    root = root_cause(gang.replicas)
+    counting = _counting(gang)
+    root = root_cause(counting)
     if root is not None:
-        return _failed(gang, root, live, now)
+        return _failed(gang, root, counting, live, now)
     if gang.status is JobStatus.LAUNCHING:
         at_work = all(replica.status in (ReplicaStatus.RUNNING, ReplicaStatus.EXITED) for replica in gang.replicas)
         return Run() if at_work else Wait()
@@ -143,11 +152,22 @@ def is_consequence(replica: ReplicaFacts) -> bool:
     return any(words in message for words in PEER_WORDS)
 
 
-def _failed(gang: GangFacts, root: ReplicaFacts, live: list[ReplicaFacts], now: datetime) -> Decision:
+def _counting(gang: GangFacts) -> tuple[ReplicaFacts, ...]:
+    """Those whose failure matters: once the training is done, not of those who only served it."""
+    if gang.strategy in SERVED and _completed(gang):
+        return tuple(each for each in gang.replicas if each.role is Role.EVALUATOR or _is_awaited(each, gang))
+    return gang.replicas
+
+
+def _failed(
+    gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...], live: list[ReplicaFacts], now: datetime
+) -> Decision:
     first = min(replica.ended_at for replica in gang.replicas if replica.ended_at and replica.cause)
     unsure = bool(live) and is_consequence(root)
     if unsure and now - first < CONSEQUENCE_WAIT:
         return Wait()
+    if parts := _parts(gang, root, counting):
+        return Replace(parts)
     cause, reason = root.cause or Cause.EXIT_CODE, reason_of(root)
     if cause is Cause.STOPPED:
         return End(cause, reason)
@@ -156,6 +176,29 @@ def _failed(gang: GangFacts, root: ReplicaFacts, live: list[ReplicaFacts], now: 
         return End(cause, reason, restart=True, certain=not unsure)
     said = f"{reason} {outcome.why}".strip()
     return End(cause, said) if live else Finish(final_status(cause), cause, said)
+
+
+def _parts(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...]) -> tuple[roles.Part, ...]:
+    """What is launched anew while the rest goes on; none where that would not mend all that has failed.
+
+    Who only lost a peer waits for the rest of its part to end, like the gang for the rest of the gang.
+    """
+    unmended = {replica for replica in counting if replica.cause not in roles.HARMLESS}
+    parts = []
+    for members in roles.separable(gang.strategy, gang.kind, counting):
+        failed = root_cause(members)
+        if failed is None:
+            continue
+        why = root if is_consequence(failed) else failed
+        unsure = is_consequence(why) and any(each.status not in TERMINAL_REPLICA for each in members)
+        outcome = Again() if unsure else _verdict(gang, why)
+        if why.cause not in roles.ENDS_ONE or not isinstance(outcome, Again):
+            return ()
+        if not all(roles.may_return(member) for member in members):
+            return ()
+        unmended -= set(members)
+        parts.append(roles.Part(failed, why, members, outcome))
+    return () if unmended or gang.status is not JobStatus.RUNNING else tuple(parts)
 
 
 def _torn_down(gang: GangFacts) -> Relaunch | Finish:

@@ -11,7 +11,8 @@ LAST_LINES = " The last lines it wrote:\n"
 
 @dataclass(frozen=True)
 class ReplicaFacts:
-    """One replica as `failure.decide` sees it. `message` is what the node said about its end."""
+    """One replica as `failure.decide` sees it. `message` is what the node said about its end; `node_takes` says whether
+    that node takes a process in its place."""
 
     role: Role
     index: int
@@ -22,6 +23,7 @@ class ReplicaFacts:
     exit_code: int | None = None
     signal: int | None = None
     ended_at: datetime | None = None
+    node_takes: bool = True
 
     @property
     def who(self) -> str:

@@ -60,9 +60,14 @@ class Never:
 
 def blame_of(root: ReplicaFacts) -> Blame:
     """Whose fault it was that this process, and so its gang, ended."""
-    if root.cause in MACHINES_DO or (root.cause is Cause.SIGNAL and root.signal == signal.SIGKILL):
+    return blame_for(root.cause, root.signal)
+
+
+def blame_for(cause: Cause | None, number: int | None) -> Blame:
+    """Whose fault an end of this cause is; `number` is that of the signal, where one ended it."""
+    if cause in MACHINES_DO or (cause is Cause.SIGNAL and number == signal.SIGKILL):
         return Blame.MACHINES
-    return Blame.PROGRAM if root.cause in PROGRAMS_DO else Blame.NOBODY
+    return Blame.PROGRAM if cause in PROGRAMS_DO else Blame.NOBODY
 
 
 def said_by(root: ReplicaFacts) -> str:

@@ -8,20 +8,18 @@ import logging
 from datetime import datetime
 from functools import partial
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
 
-from orchestrator.domain import batching, planning, preflight
-from orchestrator.domain.batching import BatchPlan
+from orchestrator.domain import planning, preflight
 from orchestrator.domain.planning import ClusterView, Placed, PlannedReplica
 from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Node, Replica
 from orchestrator.services import checkpoints, outbox
 from orchestrator.services.checkpoints import NotThere
+from orchestrator.services.launching import launch_of
 from orchestrator.services.snapshot import cluster_view
 from orchestrator.services.transitions import announce_job, announce_replicas, move_job
-from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.job_spec import JobSpec
-from worker_agent.protocol.states import DeviceKind, JobStatus, Role
+from worker_agent.protocol.states import JobStatus, Role
 
 logger = logging.getLogger(__name__)
 
@@ -146,43 +144,9 @@ def _apply(
             node=nodes[place.node_id],
             replica=row,
             now=now,
-            build=partial(
-                _launch, row=row, place=place, spec=spec, cluster=cluster, folder=place_of_checkpoints, begin=begin
-            ),
+            build=partial(launch_of, row=row, spec=spec, cluster=cluster, folder=place_of_checkpoints, begin=begin),
         )
     announce_replicas(job.pk)
-
-
-def _launch(
-    command_id: int,
-    *,
-    row: Replica,
-    place: PlannedReplica,
-    spec: JobSpec,
-    cluster: Cluster,
-    folder: str,
-    begin: Checkpoint | None,
-) -> Launch:
-    batch = batching.of_spec(spec)
-    return Launch(
-        command_id=command_id,
-        replica_id=row.pk,
-        job_id=row.job_id,
-        attempt=row.attempt,
-        role=place.role,
-        index=place.index,
-        tf_config=place.tf_config,
-        host=place.host,
-        port=place.port,
-        devices=list(place.devices),
-        device_kind=DeviceKind(place.device_kind),
-        spec=spec,
-        learning_rate=batch.learning_rate if isinstance(batch, BatchPlan) else spec.learning_rate,
-        rendezvous_timeout_s=settings.RENDEZVOUS_TIMEOUT_S,
-        env={**{str(name): str(value) for name, value in cluster.environment.items()}, **spec.env},
-        checkpoints=folder,
-        restore=checkpoints.restore_for(begin, role=place.role, strategy=spec.strategy) if begin else None,
-    )
 
 
 def _ports_of_earlier_launches(job: Job) -> frozenset[tuple[str, int]]:

@@ -12,15 +12,15 @@ from django.db import transaction
 
 from orchestrator import enqueue
 from orchestrator.domain import failure, restarts
-from orchestrator.domain.failure import End, Finish, GangFacts, Relaunch, Run
+from orchestrator.domain.failure import End, Finish, GangFacts, Relaunch, Replace, Run
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
-from orchestrator.domain.reasons import ReplicaFacts, reason_of
-from orchestrator.domain.restarts import Blame, Ended
+from orchestrator.domain.reasons import reason_of
 from orchestrator.models import Attempt, Job, Node, Replica, User
-from orchestrator.services import outbox, transitions
+from orchestrator.services import outbox, replacing, standing, transitions
+from orchestrator.services.standing import replica_facts
 from orchestrator.services.transitions import announce_replicas, move_job, move_replica
 from worker_agent.protocol.records import Exit
-from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Role, Strategy
+from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
 
 # A process that trains is at work; under parameter servers, workers and ps are when they serve the coordinator; an
 # evaluator when it waits for checkpoints.
@@ -91,7 +91,7 @@ def on_exit(*, replica: Replica, exit_record: Exit, now: datetime) -> None:
     if fresh is None or fresh.status in TERMINAL_REPLICA:
         return
     cause, message = exit_record.cause, exit_record.message
-    facts = replace(_facts(fresh), cause=cause, message=message, signal=exit_record.signal)
+    facts = replace(replica_facts(fresh), cause=cause, message=message, signal=exit_record.signal)
     if fresh.job.cause == Cause.STOPPED and failure.is_consequence(facts):
         cause, message = Cause.STOPPED, fresh.job.reason
     _end(
@@ -138,6 +138,8 @@ def advance(*, job_id: int, now: datetime) -> None:
     job = Job.objects.select_for_update().filter(pk=job_id).first()
     if job is None:
         return
+    if job.status == JobStatus.RUNNING:
+        replacing.note_back(job, now=now)
     for _ in range(MOST_MOVES):
         decision = failure.decide(facts_of(job), now=now)
         if isinstance(decision, Run):
@@ -158,6 +160,10 @@ def advance(*, job_id: int, now: datetime) -> None:
             _finish(job, decision, now)
         elif isinstance(decision, Relaunch):
             _relaunch(job, decision, now)
+        elif isinstance(decision, Replace) and (problem := replacing.carry_out(job, decision.parts, now=now)):
+            failed = decision.parts[0].why
+            reason = f"{reason_of(failed)} {problem}"
+            end_attempt(job=job, cause=failed.cause or Cause.EXIT_CODE, reason=reason, restart=True, now=now)
         else:
             return
 
@@ -178,15 +184,15 @@ def end_attempt(
     move_job(
         job=job, to=to, now=now, text=said, actor=actor, cause=cause.value, reason=reason[:REASON_CHARS], waiting_for=""
     )
+    replacing.give_up(job)
     for replica in job.replicas.filter(attempt=job.attempt).exclude(status__in=TERMINAL_REPLICA).select_related("node"):
         outbox.post_stop(replica=replica, reason=reason or "The training has ended.", now=now)
 
 
 def facts_of(job: Job) -> GangFacts:
     """The job's present attempt as `domain/failure.py` sees it."""
-    replicas = tuple(_facts(replica) for replica in job.replicas.filter(attempt=job.attempt))
+    replicas = standing.present(job)
     spec, failing = job.typed_spec, failure.root_cause(replicas) is not None
-    present = Attempt.objects.filter(job=job, number=job.attempt).first() if failing else None
     return GangFacts(
         strategy=Strategy(job.strategy),
         status=JobStatus(job.status),
@@ -196,29 +202,9 @@ def facts_of(job: Job) -> GangFacts:
         replicas=replicas,
         kind=spec.kind,
         step=job.step,
-        began_at=(present.resumed_step or 0) if present else 0,
-        earlier=_earlier(job) if failing else (),
+        began_at=standing.began_at(job) if failing else 0,
+        earlier=standing.earlier(job) if failing else (),
         max_restarts=spec.max_restarts,
-    )
-
-
-def _earlier(job: Job) -> tuple[Ended, ...]:
-    """The attempts before the present one, with what the process said that each failed of."""
-    said: dict[int, str] = {}
-    rows = list(job.replicas.filter(attempt__lt=job.attempt))
-    for number in {row.attempt for row in rows}:
-        root = failure.root_cause(tuple(_facts(row) for row in rows if row.attempt == number))
-        said[number] = restarts.said_by(root) if root else ""
-    return tuple(
-        Ended(
-            number=row.number,
-            cause=Cause(row.cause),
-            blame=Blame(row.blame),
-            step=row.step_reached or 0,
-            began_at=row.resumed_step or 0,
-            said=said.get(row.number, ""),
-        )
-        for row in job.attempts.filter(number__lt=job.attempt).exclude(cause="")
     )
 
 
@@ -265,8 +251,8 @@ def _relaunch(job: Job, decision: Relaunch, now: datetime) -> None:
 
 
 def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
-    rows = list(job.replicas.filter(attempt=job.attempt).select_related("node"))
-    root = failure.root_cause(tuple(_facts(row) for row in rows))
+    rows = list(job.replicas.filter(attempt=job.attempt, superseded=False).select_related("node"))
+    root = failure.root_cause(tuple(replica_facts(row) for row in rows))
     failed = root if root is not None and root.cause is cause else None
     Attempt.objects.filter(job=job, number=job.attempt, ended_at=None).update(
         cause=cause.value,
@@ -274,7 +260,7 @@ def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
         ended_at=now,
         step_reached=job.step,
         blame=restarts.blame_of(failed).value if failed else "",
-        failed_on=next((row.node for row in rows if failed and _facts(row) == failed), None),
+        failed_on=next((row.node for row in rows if failed and replica_facts(row) == failed), None),
     )
 
 
@@ -287,7 +273,7 @@ def _end(
     exit_code: int | None = None,
     signal: int | None = None,
 ) -> None:
-    facts = replace(_facts(replica), cause=cause, message=message, exit_code=exit_code, signal=signal)
+    facts = replace(replica_facts(replica), cause=cause, message=message, exit_code=exit_code, signal=signal)
     move_replica(
         replica=replica,
         to=ReplicaStatus.EXITED,
@@ -313,17 +299,3 @@ def _locked(replica: Replica) -> Replica | None:
     if not Job.objects.select_for_update().filter(pk=replica.job_id).exists():
         return None
     return Replica.objects.select_related("job", "node").filter(pk=replica.pk).first()
-
-
-def _facts(replica: Replica) -> ReplicaFacts:
-    return ReplicaFacts(
-        role=Role(replica.role),
-        index=replica.index,
-        node_name=replica.node_name,
-        status=ReplicaStatus(replica.status),
-        cause=Cause(replica.cause) if replica.cause else None,
-        message=replica.reason,
-        exit_code=replica.exit_code,
-        signal=replica.signal,
-        ended_at=replica.ended_at,
-    )

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
-from orchestrator.models import Job, JoinToken, Node, Replica, ServiceBeat
+from orchestrator.models import Job, JoinToken, Node, Replacement, Replica, ServiceBeat
 from orchestrator.services import dispatch, gang, outbox, strays
 from orchestrator.services.transitions import move_node
 from worker_agent.protocol.states import Cause, JobStatus, NodeState
@@ -108,7 +108,9 @@ def dispatch_waiting(*, now: datetime) -> None:
 def tidy(*, now: datetime) -> None:
     """Rows that mean nothing any more."""
     JoinToken.objects.filter(expires_at__lt=now - TOKENS_KEPT).delete()
-    Replica.objects.filter(held=True, status__in=TERMINAL_REPLICA).update(held=False)
+    # What one process of a running gang held waits for the one that takes its place.
+    awaits = Replacement.objects.filter(job=OuterRef("job"), back_at=None, job__status=JobStatus.RUNNING.value)
+    Replica.objects.filter(held=True, status__in=TERMINAL_REPLICA).exclude(Exists(awaits)).update(held=False)
 
 
 def _listening_since(now: datetime) -> datetime | None:

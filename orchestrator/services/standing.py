@@ -1,0 +1,88 @@
+"""How a job's processes stand, and what it has been through, as the rules in `domain` see them."""
+
+from orchestrator.domain import failure, restarts
+from orchestrator.domain.reasons import ReplicaFacts
+from orchestrator.domain.restarts import Blame, Ended
+from orchestrator.models import Job, Replacement, Replica
+from worker_agent.protocol.states import Cause, NodeState, ReplicaStatus, Role
+
+
+def replica_facts(replica: Replica) -> ReplicaFacts:
+    """One process. Its node is looked at, so have it at hand."""
+    node = replica.node
+    takes = node is not None and node.state == NodeState.READY
+    dirty = node is not None and any(str(device) in node.dirty for device in replica.devices)
+    return ReplicaFacts(
+        role=Role(replica.role),
+        index=replica.index,
+        node_name=replica.node_name,
+        status=ReplicaStatus(replica.status),
+        cause=Cause(replica.cause) if replica.cause else None,
+        message=replica.reason,
+        exit_code=replica.exit_code,
+        signal=replica.signal,
+        ended_at=replica.ended_at,
+        node_takes=takes and not dirty,
+    )
+
+
+def present(job: Job) -> tuple[ReplicaFacts, ...]:
+    """The processes of the job's present attempt, those aside that others have taken the place of."""
+    rows = job.replicas.filter(attempt=job.attempt, superseded=False).select_related("node")
+    return tuple(replica_facts(row) for row in rows)
+
+
+def began_at(job: Job) -> int:
+    """The step from which the job was last launched, or parts of its gang were."""
+    last = job.replacements.filter(attempt=job.attempt).exclude(pk__in=pending(job)).last()
+    if last is not None:
+        return last.step_reached if last.step_resumed is None else last.step_resumed
+    attempt = job.attempts.filter(number=job.attempt).first()
+    return (attempt.resumed_step or 0) if attempt else 0
+
+
+def earlier(job: Job) -> tuple[Ended, ...]:
+    """The ends of the attempts before the present one, and of the processes that were replaced, in their order."""
+    rows = list(job.replicas.select_related("node"))
+    replacements = list(job.replacements.exclude(pk__in=pending(job)))
+    ends: list[Ended] = []
+    for attempt in job.attempts.order_by("number"):
+        began = attempt.resumed_step or 0
+        for row in (each for each in replacements if each.attempt == attempt.number):
+            failed = _failed(row, rows)
+            if failed is not None:
+                ends.append(_ended(row.attempt, failed, step=row.step_reached, began=began))
+            began = row.step_reached if row.step_resumed is None else row.step_resumed
+        if attempt.number < job.attempt and attempt.cause:
+            last = [replica_facts(row) for row in rows if row.attempt == attempt.number and not row.superseded]
+            root = failure.root_cause(tuple(last))
+            ends.append(
+                Ended(
+                    number=attempt.number,
+                    cause=Cause(attempt.cause),
+                    blame=Blame(attempt.blame),
+                    step=attempt.step_reached or 0,
+                    began_at=began,
+                    said=restarts.said_by(root) if root else "",
+                )
+            )
+    return tuple(ends)
+
+
+def _ended(number: int, failed: Replica, *, step: int, began: int) -> Ended:
+    facts = replica_facts(failed)
+    cause = facts.cause or Cause.EXIT_CODE
+    return Ended(number, cause, restarts.blame_of(facts), step, began, restarts.said_by(facts))
+
+
+def _failed(row: Replacement, replicas: list[Replica]) -> Replica | None:
+    """The process that a replacement says had failed."""
+    same = (each for each in replicas if each.attempt == row.attempt and each.words == row.failed)
+    return next((each for each in same if each.ended_at == row.at), None)
+
+
+def pending(job: Job) -> set[int]:
+    """The replacements of the present attempt whose processes have not been launched yet."""
+    rows = job.replicas.filter(attempt=job.attempt, superseded=False).exclude(cause="")
+    failed = {(row.words, row.ended_at) for row in rows}
+    return {row.pk for row in job.replacements.filter(attempt=job.attempt) if (row.failed, row.at) in failed}
