@@ -15,7 +15,7 @@ import msgspec
 
 from worker_agent.processes import Identity
 from worker_agent.protocol.codec import decode_record, encode
-from worker_agent.protocol.records import Exit, Stream
+from worker_agent.protocol.records import Exit, Left, Stream
 from worker_agent.protocol.states import Cause
 from worker_agent.spool import HEADER_BYTES, Writer, length, tail
 from worker_agent.verdict import Ending, StopRequest
@@ -30,11 +30,13 @@ _STOP_FILE = "stop.json"
 
 
 class ShimState(msgspec.Struct, frozen=True, kw_only=True):
-    """`shim.json`: who the shim is, and the training process and group it owns (0 before it is started)."""
+    """`shim.json`: who the shim is, the training process and process group it owns (0 before it is started), and the
+    control group of the replica ("" where it has none)."""
 
     shim: Identity
     child_pid: int = 0
     pgid: int = 0
+    group: str = ""
 
 
 def write_shim_state(folder: Path, state: ShimState) -> None:
@@ -57,8 +59,11 @@ def read_stop(folder: Path) -> StopRequest | None:
     return _read(folder / _STOP_FILE, StopRequest)
 
 
-def append_exit(writer: Writer, spool: Path, *, cause: Cause, message: str, ending: Ending) -> None:
-    """Append (not flush) the Exit record, with the final length of both streams, this record included."""
+def append_exit(
+    writer: Writer, spool: Path, *, cause: Cause, message: str, ending: Ending, left: list[Left] | None = None
+) -> None:
+    """Append (not flush) the Exit record, with the final length of both streams, this record included, and what could
+    not be given back."""
     trainer = length(spool / Stream.TRAINER)
     final = 0
     while True:
@@ -69,6 +74,7 @@ def append_exit(writer: Writer, spool: Path, *, cause: Cause, message: str, endi
             cause=cause,
             message=message,
             final={Stream.TRAINER.value: trainer, Stream.SHIM.value: final},
+            left=left or [],
         )
         payload = encode(record)
         end = writer.end + HEADER_BYTES + len(payload)

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+ENDED = frozenset("ZX")
+
 _PROC = Path("/proc")
-_ENDED = frozenset("ZX")
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ class Stat(msgspec.Struct, frozen=True, kw_only=True):
 def identify(pid: int) -> Identity | None:
     """The identity of a running process; None when there is none (any more)."""
     stat = read_stat(pid)
-    if stat is None or stat.state in _ENDED:
+    if stat is None or stat.state in ENDED:
         return None
     return Identity(pid=pid, start_time=stat.start_time, boot_id=boot_id())
 
@@ -70,10 +71,18 @@ def read_stat(pid: int) -> Stat | None:
     )
 
 
+def named(pid: int) -> str:
+    """`process 4711 (python3)`; no arguments, because everybody may read it."""
+    with contextlib.suppress(OSError):
+        name = (_PROC / str(pid) / "comm").read_text(errors="replace").strip()
+        return f"process {pid} ({name})"
+    return f"process {pid}"
+
+
 def running() -> list[Stat]:
     """Every process that has not ended."""
     rows = (read_stat(int(entry.name)) for entry in _PROC.iterdir() if entry.name.isdecimal())
-    return [row for row in rows if row is not None and row.state not in _ENDED]
+    return [row for row in rows if row is not None and row.state not in ENDED]
 
 
 def descendants(pid: int) -> list[Stat]:
@@ -114,20 +123,3 @@ def kill(rows: Iterable[Stat]) -> None:
         if current is not None and current.start_time == row.start_time:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(row.pid, signal.SIGKILL)
-
-
-def memory_kills() -> int:
-    """How often the kernel has ended a process for memory: in this machine, and in this control group."""
-    count = 0
-    paths = [_PROC / "vmstat", Path("/sys/fs/cgroup/memory/memory.oom_control")]
-    with contextlib.suppress(OSError):
-        for line in (_PROC / "self/cgroup").read_text().splitlines():
-            if line.startswith("0::"):
-                paths.append(Path("/sys/fs/cgroup") / line[3:].strip("/") / "memory.events")
-    for path in paths:
-        with contextlib.suppress(OSError):
-            for line in path.read_text().splitlines():
-                name, _, value = line.partition(" ")
-                if name == "oom_kill" and value.isdecimal():
-                    count += int(value)
-    return count

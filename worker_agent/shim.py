@@ -22,6 +22,7 @@ from pathlib import Path
 import worker_agent
 from worker_agent import stacks
 from worker_agent.capture import Capture
+from worker_agent.cleanup import Cleanup, write_left
 from worker_agent.folder import (
     LOCK_FILE,
     ShimState,
@@ -33,11 +34,12 @@ from worker_agent.folder import (
     write_stop,
 )
 from worker_agent.lease import Lease
-from worker_agent.processes import Identity, descendants, identify, kill, memory_kills, signal_group
+from worker_agent.oom import MemoryKills
+from worker_agent.processes import Identity, identify, signal_group
 from worker_agent.protocol.codec import decode_plan, encode
 from worker_agent.protocol.job_spec import keras_of
 from worker_agent.protocol.plan import Plan
-from worker_agent.protocol.records import Gap, Log, Record, Started, Stream
+from worker_agent.protocol.records import Gap, Left, Log, Record, Started, Stream
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
 from worker_agent.spool import Writer, tail
 from worker_agent.verdict import LAST_LINES, Ending, StopRequest, judge, last_words
@@ -50,7 +52,6 @@ _TICK_S = 0.05
 _IDLE_S = 1.0
 _SYNC_S = 0.2
 _PIPE_BYTES = 1024 * 1024
-_LEFTOVERS_S = 5.0
 _UNWRITTEN_BYTES = 8 * 1024 * 1024
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -127,6 +128,8 @@ class _Shim:
         self._ending: Ending | None = None
         self._found = ""
         self._lease = Lease(plan.lease, plan.launch.lease_s)
+        self._memory_kills = MemoryKills(now=time.monotonic())
+        self._cleanup = Cleanup(plan)
 
     def run(self, start: StartProcess, *, warm: bool) -> None:
         me = identify(os.getpid())
@@ -139,16 +142,16 @@ class _Shim:
             if self._stop is not None:
                 self._finish(self._stop.cause, f"{self._stop.reason or 'It was stopped.'} It had not started yet.")
                 return
-            killed_before = memory_kills()
             try:
                 output = self._start(start, me)
             except OSError as error:
+                self._cleanup.end(reap=self._reap)
                 self._finish(Cause.LAUNCH_REFUSED, f"The training process could not be started: {error}")
                 return
             self._say(Started(at=time.time(), pid=self._child, pgid=self._child, warm=warm))
             self._flush()
             ending = self._watch(output, signals)
-            left = self._end_leftovers()
+            left = self._cleanup.end(reap=self._reap)
             self._read(output)
             os.close(output)
             self._store(final=True)
@@ -156,13 +159,12 @@ class _Shim:
             ending,
             words=last_words(tail(Path(self._plan.spool) / Stream.TRAINER)),
             stop=self._stop,
-            killed_for_memory=memory_kills() > killed_before,
+            killed_for_memory=self._memory_kills.is_recent(),
             last_lines=self._capture.last_lines(LAST_LINES),
         )
         message += f" {self._found}" if self._found else ""
-        if left:
-            message += f" Processes that could not be ended: {', '.join(map(str, left))}."
-        self._finish(cause, message)
+        write_left(self._folder, left, group=self._cleanup.group)
+        self._finish(cause, message, left=[remnant.left for remnant in left])
 
     def _start(self, start: StartProcess, me: Identity) -> int:
         """Begin the training process; the reading end of its output."""
@@ -172,7 +174,8 @@ class _Shim:
                 fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             os.set_blocking(inner, True)
             os.chdir(self._plan.code)
-            self._child = start(child_environment(self._plan, dict(os.environ)), inner)
+            with self._cleanup.inside():
+                self._child = start(child_environment(self._plan, dict(os.environ)), inner)
         except OSError:
             os.close(output)
             raise
@@ -180,7 +183,9 @@ class _Shim:
             os.close(inner)
         with contextlib.suppress(OSError):  # it has exec'd already, and then in a group of its own
             os.setpgid(self._child, self._child)
-        write_shim_state(self._folder, ShimState(shim=me, child_pid=self._child, pgid=self._child))
+        write_shim_state(
+            self._folder, ShimState(shim=me, child_pid=self._child, pgid=self._child, group=self._cleanup.group)
+        )
         return output
 
     def _watch(self, output: int, signals: int) -> Ending:
@@ -198,6 +203,7 @@ class _Shim:
             watched = [signals, output] if is_open and read_at <= now else [signals]
             ready, _, _ = select.select(watched, [], [], max(0.0, wait_s))
             now = time.monotonic()
+            self._memory_kills.look(now=now)
             if output in ready:
                 is_open = self._read(output)
                 read_at = now + _TICK_S
@@ -262,19 +268,7 @@ class _Shim:
     def _kill_all(self) -> None:
         if self._ending is None:
             signal_group(self._child, signal.SIGKILL)
-        kill(descendants(os.getpid()))
-
-    def _end_leftovers(self) -> list[int]:
-        """Nothing of an ended replica runs on: every descendant, in whatever group or session. Who stays, by pid."""
-        deadline = time.monotonic() + _LEFTOVERS_S
-        while rows := descendants(os.getpid()):
-            if time.monotonic() > deadline:
-                return [row.pid for row in rows]
-            kill(rows)
-            time.sleep(0.005)
-            self._reap()
-        self._reap()
-        return []
+        self._cleanup.kill()
 
     def _read(self, output: int) -> bool:
         """Take what is in the pipe; False when nothing will ever come again."""
@@ -317,11 +311,11 @@ class _Shim:
                 self._writer.sync()
                 self._synced_at = time.monotonic()
 
-    def _finish(self, cause: Cause, message: str) -> None:
+    def _finish(self, cause: Cause, message: str, *, left: list[Left] | None = None) -> None:
         """The last record; waits for the disk as long as it takes, because without it the end would be a guess."""
         ending = self._ending or Ending(code=None, signal=None)
         self._own_up()
-        append_exit(self._writer, Path(self._plan.spool), cause=cause, message=message, ending=ending)
+        append_exit(self._writer, Path(self._plan.spool), cause=cause, message=message, ending=ending, left=left)
         while self._writer.pending_bytes:
             self._flush()
             if self._writer.pending_bytes:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import structlog
 
+from worker_agent import cgroup
+from worker_agent.cleanup import GROUP_PREFIX
 from worker_agent.daemon import core as c
 from worker_agent.daemon.app import CommandDoor, CommandWorker
 from worker_agent.daemon.checkpoints import CheckpointCache, CheckpointUploads, leads
@@ -20,6 +22,7 @@ from worker_agent.daemon.control_plane import ControlPlane
 from worker_agent.daemon.inventory import Devices, GroupLoad, Sampler, take_inventory
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.prober import Prober
+from worker_agent.daemon.remains import LeftBehind
 from worker_agent.daemon.settings import AgentIdentity, socket_path
 from worker_agent.daemon.shipper import RedisChannel, Shipper
 from worker_agent.daemon.shipping import Shipping
@@ -51,6 +54,7 @@ class Agent:
         notify_path = socket_path(data, "notify.sock")
         self._control_plane = ControlPlane(identity.url, node_id=identity.node_id, key=identity.key)
         self._journal = Journal(data, notify=notify_path)
+        self._left_behind = LeftBehind(data)
         self._zygotes = Zygotes(data, enabled=with_zygotes)
         self._checkpoints = CheckpointUploads(self._control_plane, self._on_uploaded)
         self._uploads = Uploader(self._control_plane, self._checkpoints.finish)
@@ -81,6 +85,7 @@ class Agent:
 
     def start(self) -> None:
         """Go on with what an earlier agent left, then take commands."""
+        cgroup.remove_abandoned(GROUP_PREFIX)
         for event in self._journal.restore():
             self._events.put(event)
         self._zygotes.start()
@@ -138,6 +143,7 @@ class Agent:
                 case c.Upload(key, launch):
                     self._shipper.wake()
                     log.info("replica ended", replica=key.replica_id, job=launch.job_id)
+                    self._left_behind.add(key, self._journal.folder(key))
                     self._follow_checkpoints(launch)
                     self._uploads.add(key, self._journal.folder(key) / "artifacts")
                 case c.Remove(key):
@@ -175,11 +181,13 @@ class Agent:
                 held = list(self._core.held.items())
                 loads = {replica.pid: loads.get(replica.pid) or GroupLoad() for _, replica in held if replica.pid}
                 replicas = [_running(key, replica, loads) for key, replica in held]
+                remains = self._left_behind.look(now=time.monotonic())
                 sample = sampler.take(at=time.time())
             except Exception:  # a node that says nothing any more is given up with all that runs there
                 log.exception("a heartbeat was left out")
                 continue
-            self._shipper.beat(Heartbeat(node_id=self._identity.node_id, sample=sample, replicas=replicas))
+            heartbeat = Heartbeat(node_id=self._identity.node_id, sample=sample, replicas=replicas, remains=remains)
+            self._shipper.beat(heartbeat)
 
     def _running(self) -> int:
         return sum(replica.phase is not c.Phase.ENDED for replica in list(self._core.held.values()))

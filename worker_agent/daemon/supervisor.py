@@ -13,12 +13,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
+from worker_agent.cleanup import Remnant, end_orphans, look, write_left
 from worker_agent.daemon import checkpoint_place
 from worker_agent.daemon.checkpoints import CheckpointCache, CheckpointRefused
 from worker_agent.daemon.code import CodeRefused, CodeStore
@@ -27,18 +28,17 @@ from worker_agent.daemon.doors import bound
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.settings import program_environment
 from worker_agent.daemon.zygotes import Zygotes
-from worker_agent.folder import append_exit, find_exit, read_shim_state, read_stop, write_stop
-from worker_agent.processes import Identity, boot_id, identify, is_alive, kill, of_sessions
+from worker_agent.folder import ShimState, append_exit, find_exit, read_shim_state, read_stop, write_stop
+from worker_agent.listeners import holder, listening
+from worker_agent.processes import Identity, boot_id, identify, is_alive, named
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.records import Stream
 from worker_agent.protocol.states import Cause, Kind
 from worker_agent.spool import Writer
 from worker_agent.verdict import Ending, StopRequest
 
-POLL_S = 0.01
 WATCH_S = 1.0
 OVERTIME_S = 10.0
-LEFTOVERS_S = 5.0
 
 _SHIM_LOG = "shim.log"
 _FIRST_LOOK_S = 0.02
@@ -109,11 +109,12 @@ class Supervisor:
             if replica.shim is not None:
                 _signal(replica.shim, signal.SIGTERM)
 
-    def write_exit(self, key: Key, *, cause: Cause, message: str) -> None:
+    def write_exit(self, key: Key, *, cause: Cause, message: str, left: Sequence[Remnant] = ()) -> None:
         """Say in the spool that it ended, when no shim did."""
         spool = self._journal.spool(key)
         writer = Writer(spool / Stream.SHIM)
-        append_exit(writer, spool, cause=cause, message=message, ending=Ending(code=None, signal=None))
+        ending, things = Ending(code=None, signal=None), [remnant.left for remnant in left]
+        append_exit(writer, spool, cause=cause, message=message, ending=ending, left=things)
         writer.close()
 
     def _run(self, key: Key, replica: _Replica) -> None:
@@ -123,7 +124,9 @@ class Supervisor:
             self._watch(key, replica)
             self._settle(key, replica)
         except Refused as refusal:
-            self.write_exit(key, cause=refusal.cause, message=str(refusal))
+            left = look(replica.launch, patience_s=0) if refusal.cause is Cause.PORT_TAKEN else []
+            write_left(replica.folder, left, group="")
+            self.write_exit(key, cause=refusal.cause, message=str(refusal), left=left)
         except Exception as error:
             log.exception("replica could not be kept", replica=key.replica_id)
             self.write_exit(key, cause=Cause.LAUNCH_REFUSED, message=f"The agent could not start it: {error}.")
@@ -195,17 +198,15 @@ class Supervisor:
             return
         state = read_shim_state(replica.folder)
         first = state.shim if state is not None else replica.shim
-        if first is not None:
-            child = state.child_pid if state is not None else 0
-            _end_sessions({pid for pid in (first.pid, child) if pid}, since=first)
+        left = end_orphans(replica.folder, replica.launch, state or ShimState(shim=first)) if first else []
         request = read_stop(replica.folder)
         if request is not None and not request.save:  # whether it had saved, nobody knows
-            self.write_exit(key, cause=request.cause, message=request.reason)
+            self.write_exit(key, cause=request.cause, message=request.reason, left=left)
         elif first is not None and first.boot_id != boot_id():
-            self.write_exit(key, cause=Cause.NODE_LOST, message="The machine was restarted while it ran.")
+            self.write_exit(key, cause=Cause.NODE_LOST, message="The machine was restarted while it ran.", left=left)
         else:
             message = "The process that watched over the training was killed, so how it ended is not known."
-            self.write_exit(key, cause=Cause.SIGNAL, message=message + _shim_log(replica.folder))
+            self.write_exit(key, cause=Cause.SIGNAL, message=message + _shim_log(replica.folder), left=left)
 
 
 def check_port(port: int) -> None:
@@ -213,7 +214,10 @@ def check_port(port: int) -> None:
     try:
         bound(port).close()
     except OSError as error:
-        raise Refused(Cause.PORT_TAKEN, f"Port {port} is in use on this machine already.") from error
+        sockets = listening("", port)
+        pid = holder(sockets) if sockets else None
+        by = f", by {named(pid)}" if pid else ""
+        raise Refused(Cause.PORT_TAKEN, f"Port {port} is in use on this machine already{by}.") from error
 
 
 def check_checkpoint_place(launch: Launch) -> None:
@@ -261,14 +265,6 @@ def _wait_for_end(process: Identity, *, timeout_s: float) -> None:
                 poll.poll(timeout_s * 1000)
         finally:
             os.close(handle)
-
-
-def _end_sessions(sessions: set[int], *, since: Identity) -> None:
-    """Kill what is left of a dead shim's replica, and see it gone."""
-    deadline = time.monotonic() + LEFTOVERS_S
-    while (rows := of_sessions(sessions, since=since)) and time.monotonic() < deadline:
-        kill(rows)
-        time.sleep(POLL_S)
 
 
 def _shim_log(folder: Path) -> str:
