@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from dashboard.labels import in_labels
 from orchestrator.domain.recipes import ParamInfo
 from orchestrator.domain.strategies import fields_of
 from orchestrator.services.errors import FieldError
@@ -127,7 +128,7 @@ class JobForm:
         """Put each error of a service at the field of this page that it speaks of."""
         for error in errors:
             place = self._place(error.field)
-            words = TIME_LIMIT_WORDS if place == "time_limit" else _sentence(error.message)
+            words = TIME_LIMIT_WORDS if place == "time_limit" else _sentence(in_labels(error.message))
             self.errors.setdefault(place, words)
 
     def _program(self) -> str:
@@ -138,6 +139,8 @@ class JobForm:
     def _place(self, name: str) -> str:
         if name.startswith("params."):
             return PARAM + name.removeprefix("params.")
+        if name == "code.entry" and self.script:
+            return "entry"
         if name == "recipe" or name.split(".")[0] == "code":
             return "git_url" if self.source == "git" else self.source
         if name == "time_limit_s":

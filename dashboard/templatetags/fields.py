@@ -10,6 +10,7 @@ from typing import Protocol
 from django import template
 
 from dashboard.forms import PARAM
+from dashboard.labels import in_labels
 from orchestrator.domain.recipes import ParamInfo
 from orchestrator.domain.strategies import OF_SCRIPTS, PARTICULAR, readers_of
 
@@ -73,6 +74,12 @@ def field(
 def error_of(form: Form, name: str) -> str:
     """The error of one field, or nothing."""
     return form.errors.get(name, "")
+
+
+@register.filter
+def labelled(sentence: str) -> str:
+    """A finding's words with the form's own names."""
+    return in_labels(sentence)
 
 
 @register.filter

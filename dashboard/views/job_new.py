@@ -202,7 +202,10 @@ def _upload_of(request: HttpRequest, form: JobForm) -> dict[str, object] | None:
 
 def _code_of(form: JobForm, upload: Mapping[str, object] | None) -> dict[str, object] | None:
     """The program as a request carries it; None for a recipe of the catalogue, and while there is none."""
-    entry = {"entry": form.values["entry"].strip()} if form.values["entry"].strip() else {}
+    name = str((upload or {}).get("filename") or form.values["kept_name"])
+    # The field is shown for scripts alone; a recipe has had its entry from the job that it was cloned from.
+    reads_entry = form.script or form.source == "git" or name.lower().endswith(".zip")
+    entry = {"entry": form.values["entry"].strip()} if reads_entry and form.values["entry"].strip() else {}
     if form.source == "text":
         return {"filename": form.values["filename"], "text": form.values["text"]}
     if form.source == "git" and form.values["git_url"].strip():

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dashboard.forms import JobForm
+from dashboard.labels import in_labels
 from dashboard.templatetags.trainyard import group
 from dashboard.views.job_choices import OPTIONS
 from orchestrator.domain.batching import BatchPlan
@@ -165,7 +166,7 @@ def _verdict(found: Preview) -> tuple[str, str]:
         return "green", say
     if found.waiting_for:
         return "amber", f"Waits: {found.waiting_for}"
-    impossible = [error.message for error in found.errors if error.field in PLACE_FIELDS]
+    impossible = [in_labels(error.message) for error in found.errors if error.field in PLACE_FIELDS]
     if impossible:
         return "red", f"Cannot be placed: {impossible[0]}"
     return "", ""

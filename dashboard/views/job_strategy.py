@@ -13,6 +13,7 @@ from orchestrator.queries import telemetry
 from worker_agent.protocol.states import Strategy
 
 ROWS_SHOWN = 40
+SHARED_OUT = {"data": "By example", "file": "By file", "off": "Every worker reads all"}
 TEXT_CHARS = 300
 # Told as points while the training goes on, by these strategies.
 MEASURED = {
@@ -116,7 +117,8 @@ def _data(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     policy, reason = _text(sharding.get("policy")), _text(sharding.get("reason"))
     files = _count(sharding.get("files"))
     many = f", {files} files" if files and files != "0" else ""
-    yield "Data shared out", f"{policy}{many}{f': {reason}' if reason else ''}" if policy else ""
+    said = SHARED_OUT.get(policy, policy)
+    yield "Data", f"{said}{many}{f': {reason}' if reason else ''}" if policy else ""
 
 
 def _resumed(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -81,6 +81,22 @@ def of_spec(spec: JobSpec) -> BatchPlan | Indivisible:
     )
 
 
+def held_to(batch: int, spec: JobSpec) -> Indivisible:
+    """Why a batch does not come out even, of a job that begins with a checkpoint written with a global batch of
+    `batch`: other sizes are no remedy."""
+    replicas, parts = replicas_in_sync(spec), parts_of(spec)
+    gang = _gang(spec, replicas, parts)
+    if batch % (replicas * parts) == 0:
+        return Indivisible(
+            f"{spec.global_batch_size} does not divide over {gang}: use {batch}, as its checkpoint does", (batch,)
+        )
+    return Indivisible(
+        f"its checkpoint holds it to a global batch of {batch}, which does not divide over {gang}: choose numbers "
+        f"whose product divides {batch}",
+        (),
+    )
+
+
 def replicas_in_sync(spec: JobSpec) -> int:
     """How many copies of the model share one optimizer step (for a TPU 1, until it is reached)."""
     if spec.strategy is Strategy.PARAMETER_SERVER:

@@ -32,7 +32,8 @@ class Software:
 class NodeView:
     """A node as placement sees it: its device indexes by kind, which of them a running job holds, what it runs.
 
-    `avoided`: attempts failed there lately, so that it is taken only where the others have no room.
+    `tpus` counts the TPU chips of its own, None where its agent has not told. `avoided`: attempts failed there lately,
+    so that it is taken only where the others have no room.
     """
 
     node_id: str
@@ -43,6 +44,7 @@ class NodeView:
     held: frozenset[int] = frozenset()
     software: Software = Software()
     avoided: bool = False
+    tpus: int | None = None
 
     def free(self, kind: DeviceKind | None = None) -> list[int]:
         """Indexes of devices that can be taken now (none unless the node is ready)."""
@@ -107,6 +109,7 @@ class Never:
     message: str
 
 
+LOCAL_TPU = "local"
 # TensorFlow's collectives on CPU see one device per process.
 ONE_CPU_DEVICE = "MultiWorkerMirrored computes on one CPU device per worker. Use 1 and more workers, or nodes with GPUs"
 
@@ -171,6 +174,11 @@ def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
     return None
 
 
+def lacks_tpu(spec: JobSpec, node: NodeView) -> bool:
+    """Whether the job is for a node's own TPU, and this node is known to have none."""
+    return spec.strategy is Strategy.TPU and spec.tpu == LOCAL_TPU and node.tpus == 0
+
+
 def _usable_kinds(spec: JobSpec) -> tuple[DeviceKind, ...]:
     """GPUs before CPU slots; no CPU slots where TensorFlow would use only the first of a worker's; a TPU's host needs
     no GPU."""
@@ -192,7 +200,7 @@ def _seat_workers(spec: JobSpec, nodes: tuple[NodeView, ...], kind: DeviceKind) 
     seated: Counter[str] = Counter()
     seats = []
     for role, index in computing_roles(spec):
-        able = [node for node in nodes if len(free[node.node_id]) >= need]
+        able = [node for node in nodes if len(free[node.node_id]) >= need and not lacks_tpu(spec, node)]
         if not able:
             return None
         if spec.workers == 1:

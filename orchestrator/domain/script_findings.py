@@ -29,22 +29,22 @@ def _strategy(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
         yield Finding(
             what,
             f"each of the {processes} processes would train a model of its own, and none would know of the others",
-            f"Choose {remedy}, or use {WORDS[spec.strategy].label} in the program",
+            f"Choose `{remedy}`, or use {WORDS[spec.strategy].label} in the program",
             blocks=False,
         )
     elif spec.strategy not in GANGS and script.strategies and not alone:
         wanted = next(strategy for strategy in script.strategies if strategy in GANGS)
         yield Finding(
             f"the program builds {labels}",
-            f"under {spec.strategy.value} it is one process without TF_CONFIG, a gang of one at best",
-            f"Choose {wanted.value}",
+            f"under {WORDS[spec.strategy].label} it is one process without TF_CONFIG, a gang of one at best",
+            f"Choose `{wanted.value}`",
             blocks=False,
         )
     elif script.strategies:
         yield Finding(
             f"the program builds {labels}",
-            f"it is given the processes of {spec.strategy.value}",
-            f"Choose {script.strategies[0].value}, or look whether that is meant",
+            f"it is given the processes of {WORDS[spec.strategy].label}",
+            f"Choose `{script.strategies[0].value}`, or look whether that is meant",
             blocks=False,
         )
 
@@ -56,13 +56,13 @@ def _keras(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
         yield Finding(
             "Keras 3 under ParameterServer",
             "its fit fails there, and in a loop of one's own updates get lost",
-            "Choose tf_keras",
+            "Choose `tf_keras`",
             blocks=False,
         )
     elif script.old_keras:
         yield Finding(
             "the program uses what Keras 3 no longer has",
             "it was written for Keras 2 and would stop at the first such name",
-            "Choose tf_keras",
+            "Choose `tf_keras`",
             blocks=False,
         )

@@ -12,6 +12,7 @@ from django.conf import settings
 
 from orchestrator import live
 from orchestrator.domain.lifecycle import LIVE_JOB
+from orchestrator.domain.strategies import label
 from orchestrator.models import Attempt, Checkpoint, Job, Replica, User
 from orchestrator.queries.jobs import visible_jobs
 from worker_agent.protocol.checkpoints import MARKER, Candidate, Restore, is_name, kept_of, order_of
@@ -155,7 +156,7 @@ def problem_with(asked: JobSpec, *, by: User) -> str:
     rows = Checkpoint.objects.filter(job__in=visible_jobs(by)).select_related("job__cluster")
     row = rows.filter(pk=asked.resume_from).first()
     if row is None:
-        return f"there is no checkpoint {asked.resume_from}: GET /jobs/<id>/checkpoints lists those of a job"
+        return f"there is no checkpoint {asked.resume_from}: a job's page, and GET /jobs/<id>/checkpoints, list its own"
     if not row.usable:
         return f"the checkpoint at {row} is still on its way from its node: try again in a moment"
     if row.place and row.job.cluster.name != asked.cluster:
@@ -167,8 +168,17 @@ def problem_with(asked: JobSpec, *, by: User) -> str:
         batch = theirs.global_batch_size
         return f"it was written with a global batch of {batch}, and steps have to mean the same: set it to {batch}"
     if _family(theirs) != _family(asked):
-        return f"it was written under {theirs.strategy}, whose checkpoints {asked.strategy} cannot read"
+        written, other = label(theirs.strategy), label(asked.strategy)
+        return f"it was written under {written}, whose checkpoints {other} cannot read: choose {written}"
     return ""
+
+
+def batch_of(asked: JobSpec, *, by: User) -> int:
+    """The global batch that the checkpoint `asked.resume_from` holds the job to; 0 when it names none."""
+    if not asked.resume_from:
+        return 0
+    row = Checkpoint.objects.filter(job__in=visible_jobs(by), pk=asked.resume_from).select_related("job").first()
+    return row.job.typed_spec.global_batch_size if row else 0
 
 
 def _family(spec: JobSpec) -> str:

@@ -213,6 +213,8 @@ def _from_upload(code: Mapping[object, object], wanted: _Wanted) -> Program | Re
 
 
 def _single_file(content: bytes, filename: str, wanted: _Wanted) -> Program | Rejected:
+    if wanted.entry not in ("", filename):
+        return _rejected("code.entry", f"the program is one file, {filename}: leave this out, or name that file")
     return _inspected(content, [(filename, content)], filename=filename, archive=False, wanted=wanted)
 
 

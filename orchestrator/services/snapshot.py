@@ -60,5 +60,6 @@ def _node_view(node: Node, held: frozenset[int], *, avoided: bool) -> NodeView:
         devices=tuple((int(str(device["index"])), DeviceKind(str(device["kind"]))) for device in node.devices),
         held=held,
         avoided=avoided,
+        tpus=node.inventory.get("tpus"),
         software=Software(**{name: str(node.inventory.get(name, "")) for name in Software.__dataclass_fields__}),
     )

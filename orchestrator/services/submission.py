@@ -139,18 +139,20 @@ def _read(request: object, *, by: User) -> _Read:
     asked = _spec(fields.values, broken, cluster=cluster.name if cluster else "", program=program)
     if asked is None:
         return _Read(errors, cluster=cluster, view=view, program=program, info=resolved.info)
-    refused = combinations.refusals(asked, program.info if program else None) or (
+    given = [str(name) for name, value in request.items() if value not in (None, "", {}, [])]
+    refused = combinations.refusals(asked, program.info if program else None, given=given) or (
         combinations.refusals_in(asked, view) if view else []
     )
-    refused += _resumption(asked, by=by)
+    refused = combinations.first_of_each_field([*refused, *_resumption(asked, by=by)])
     findings = tuple(_findings(asked, view, program))
-    refused += [("tf_config", finding.sentence) for finding in findings if finding.blocks]
+    if "tf_config" not in {name for name, _message in refused}:
+        refused += [("tf_config", finding.sentence) for finding in findings if finding.blocks]
     errors += [FieldError(name, message) for name, message in refused if name not in broken]
     broken |= {name for name, _message in refused}
     batch: BatchPlan | None = None
     nearest: tuple[int, ...] = ()
     if asked.kind is Kind.RECIPE and not broken & ARITHMETIC_FIELDS:
-        divided = batching.of_spec(asked)
+        divided = _divided(asked, by=by)
         if isinstance(divided, Indivisible):
             errors.append(FieldError("global_batch_size", divided.message))
             nearest = divided.nearest
@@ -161,6 +163,12 @@ def _read(request: object, *, by: User) -> _Read:
     else:
         spec = msgspec.structs.replace(asked, tf_config="") if "tf_config" in broken else asked
     return _Read(errors, spec, batch, cluster, view, program, resolved.info, nearest, findings)
+
+
+def _divided(asked: JobSpec, *, by: User) -> BatchPlan | Indivisible:
+    divided = batching.of_spec(asked)
+    held = checkpoints.batch_of(asked, by=by) if isinstance(divided, Indivisible) else 0
+    return batching.held_to(held, asked) if held else divided
 
 
 def _resumption(asked: JobSpec, *, by: User) -> list[tuple[str, str]]:

@@ -1,9 +1,10 @@
-"""The agent's own files: identity, lock, socket places, and what programs get of its environment."""
+"""The agent's own files (identity, lock, socket places), what programs get of its environment, what it finds here."""
 
 from pathlib import Path
 
 import pytest
 
+from worker_agent.daemon.inventory import tpu_chips
 from worker_agent.daemon.settings import DataFolderError, locked, program_environment, read_identity, socket_path
 
 
@@ -38,3 +39,19 @@ def test_sockets_fit_into_the_limit_of_their_names(tmp_path: Path) -> None:
     assert place == socket_path(deep, "notify.sock")
     assert Path(place).parent.stat().st_mode & 0o777 == 0o700
     Path(place).parent.rmdir()
+
+
+def test_tpu_chips_are_counted_on_the_pci_bus(tmp_path: Path) -> None:
+    devices = {
+        "0": ("0x1ae0", "0x0063"),
+        "1": ("0x1ae0", "0x0063"),
+        "nic": ("0x1ae0", "0x0042"),
+        "gpu": ("0x10de", "0x0063"),
+    }
+    for name, (vendor, device) in devices.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "vendor").write_text(f"{vendor}\n")
+        (tmp_path / name / "device").write_text(f"{device}\n")
+    (tmp_path / "odd").mkdir()
+    assert tpu_chips(tmp_path) == 2
+    assert tpu_chips(tmp_path / "none") == 0

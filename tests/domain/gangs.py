@@ -11,9 +11,9 @@ from worker_agent.protocol.states import Cause, DeviceKind, JobStatus, Kind, Nod
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-def node(name, slots=2, *, held=(), state=NodeState.READY, kind=DeviceKind.CPU, address=None):
+def node(name, slots=2, *, held=(), state=NodeState.READY, kind=DeviceKind.CPU, address=None, **more):
     devices = tuple((index, kind) for index in range(slots))
-    return NodeView(name, name, address or f"10.0.0.{name[-1]}", state, devices, frozenset(held))
+    return NodeView(name, name, address or f"10.0.0.{name[-1]}", state, devices, frozenset(held), **more)
 
 
 def cluster(*nodes, ports=(20000, 20999), taken=()):

@@ -3,6 +3,7 @@
 import pytest
 
 from orchestrator.domain.combinations import CLUSTER_RULES, RULES, refusals, refusals_in
+from orchestrator.domain.planning import place
 from orchestrator.domain.recipes import RecipeInfo
 from orchestrator.domain.strategies import PARTICULAR, WORDS
 from tests.domain.gangs import cluster, node, spec
@@ -78,7 +79,7 @@ REFUSED = [
 @pytest.mark.parametrize(("strategy", "fields", "field", "words"), REFUSED)
 def test_refused(strategy, fields, field, words):
     found = dict(refusals(spec(Strategy(strategy), **fields)))
-    assert words in found[field]
+    assert words in found[field].replace("`", "")
 
 
 @pytest.mark.parametrize("strategy", PLAIN)
@@ -116,12 +117,31 @@ def test_nccl_needs_a_gpu():
     cpus, gpus = cluster(node("n1")), cluster(node("n1"), node("n2", kind=DeviceKind.GPU))
     asked = spec(workers=2, communication="nccl")
     assert refusals_in(asked, cpus) == [
-        ("communication", "NCCL speaks between GPUs, and no node of cluster lab has one: choose auto or ring")
+        ("communication", "NCCL speaks between GPUs, and no node of cluster lab has one: choose `auto` or `ring`")
     ]
     mirrored = spec(Strategy.MIRRORED, cross_device="nccl")
     assert [field for field, _ in refusals_in(mirrored, cpus)] == ["cross_device"]
     assert refusals_in(asked, gpus) == refusals_in(mirrored, gpus) == refusals_in(asked, cluster()) == []
-    assert len(CLUSTER_RULES) == 2
+    assert len(CLUSTER_RULES) == 3
+
+
+def test_a_tpu_of_the_nodes_own_has_to_be_there():
+    none, has, silent = (node(name, tpus=count) for name, count in (("n1", 0), ("n2", 4), ("n3", None)))
+    asked = spec(Strategy.TPU, tpu="local")
+    (refused,) = refusals_in(asked, cluster(none))
+    assert refused[0] == "tpu"
+    assert refused[1].startswith("no node of cluster lab has a TPU of its own: give the name or address of one")
+    assert refusals_in(asked, cluster(none, has)) == refusals_in(asked, cluster(silent)) == []
+    assert refusals_in(spec(Strategy.TPU, tpu="my-tpu"), cluster(none)) == []
+    placed = place(asked, cluster(none, has))
+    assert [replica.node_name for replica in placed.replicas] == ["n2"]
+
+
+def test_what_a_script_never_sees_is_refused_though_it_is_the_default():
+    asked = spec(Strategy.ONE_DEVICE, kind=Kind.SCRIPT)
+    assert refusals(asked, given=("name", "strategy", "kind", "workers")) == []
+    assert [field for field, _ in refusals(asked, given=("epochs", "kind"))] == ["epochs"]
+    assert refusals(spec(Strategy.ONE_DEVICE), given=("epochs",)) == []
 
 
 def test_every_particular_field_is_read_by_some_strategy():

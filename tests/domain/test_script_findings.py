@@ -39,8 +39,8 @@ def test_what_fits_is_passed_over(text, strategy, fields):
     [
         (MIRRORED, "multi_worker_mirrored", {"workers": 2}, "each of the 2 processes would train a model of its own"),
         ("print(1)\n", "multi_worker_mirrored", {"workers": 2}, "the program names no strategy"),
-        (GANG, "mirrored", {}, "one process without TF_CONFIG, a gang of one at best. Choose multi_worker_mirrored"),
-        (GANG, "parameter_server", {"workers": 2, "ps": 1}, "it is given the processes of parameter_server"),
+        (GANG, "mirrored", {}, "one process without TF_CONFIG, a gang of one at best. Choose `multi_worker_mirrored`"),
+        (GANG, "parameter_server", {"workers": 2, "ps": 1}, "it is given the processes of ParameterServer"),
         (SERVED, "parameter_server", {"ps": 1, "keras": Keras.KERAS3}, "Keras 3 under ParameterServer"),
         ("m.reset_states()\n", "one_device", {"keras": Keras.KERAS3}, "what Keras 3 no longer has"),
     ],

@@ -3,8 +3,10 @@
 from html import unescape
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from dashboard.labels import FIELDS, VALUES
 from orchestrator.models import Cluster, Job, User
 from tests.factories import RECIPE, make_cluster, make_node
 from tests.pages.fields import Fields
@@ -41,6 +43,23 @@ def test_an_error_in_a_folded_part_unfolds_it(person: Client, field: str, value:
 def test_a_validation_that_needs_checkpoints_says_so(person: Client):
     fields = Fields(person.post(URL, filled(validation="evaluator", checkpoints_kept="0")).content.decode())
     assert "validation" in fields.wrong
+
+
+def test_a_sentence_calls_fields_and_values_what_the_page_calls_them(person: Client):
+    text = unescape(person.post(URL, filled(validation="evaluator", checkpoints_kept="0")).content.decode())
+    assert "set Checkpoints kept to 1 or more, or Validation to By the gang, after each epoch." in text
+    for words in FIELDS.values():
+        assert f">{words}</" in text, words
+    for words in VALUES.values():
+        assert words in text, words
+
+
+def test_a_file_to_run_that_is_not_the_program_is_said_at_its_field(person: Client):
+    sent = filled(kind="script", source="upload", entry="other.py")
+    answer = person.post(URL, sent | {"upload": SimpleUploadedFile("main.py", b"print(1)\n")})
+    assert answer.status_code == 422
+    assert "The program is one file, main.py: leave this out, or name that file." in unescape(answer.content.decode())
+    assert "entry" in Fields(answer.content.decode()).wrong
 
 
 def test_every_field_of_a_strategy_reaches_its_job_and_its_clone(person: Client):

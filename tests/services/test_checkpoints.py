@@ -15,7 +15,7 @@ from django.test import TestCase
 from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Replica, User
 from orchestrator.queries import checkpoints as queries
 from orchestrator.queries.errors import NotFound
-from orchestrator.services import checkpoint_store, checkpoints, dispatch, jobs
+from orchestrator.services import checkpoint_store, checkpoints, dispatch, jobs, submission
 from orchestrator.services.errors import Conflict, Invalid
 from tests.factories import make_job, make_node, make_replica
 from tests.services.gangs import end, later, launch, make_gang_job, make_lab, run
@@ -278,11 +278,40 @@ def test_what_cannot_be_resumed_is_refused_with_the_reason(asking, root: Path) -
     assert "there is no checkpoint" in asking(row, resume_from=row.pk + 1)
     assert "there is no checkpoint" in asking(row, by=AnonymousUser())
     assert "global batch of 16" in asking(row, global_batch_size=32)
-    assert "written under one_device" in asking(row, strategy=Strategy.PARAMETER_SERVER, workers=2, ps=1)
+    assert "written under One device" in asking(row, strategy=Strategy.PARAMETER_SERVER, workers=2, ps=1)
     say(replica, 30)
     assert "on its way" in asking(Checkpoint.objects.get(step=30))
     (root / str(replica.job_id) / row.name / MARKER).unlink()
     assert "gone from the control plane" in asking(row)
+
+
+def test_a_batch_that_does_not_divide_is_never_mended_against_the_checkpoint(member: User) -> None:
+    row = send(make_replica(make_job(status=JobStatus.RUNNING)), 20)  # written with a global batch of 16
+    lab = make_lab(nodes=3)
+    request = {"name": "t", "cluster": lab.name, "recipe": "digits_mlp", "strategy": "multi_worker_mirrored"}
+
+    def found(**fields: object) -> tuple[tuple[int, ...], dict[str, str]]:
+        preview = submission.preview(request | {"resume_from": row.pk} | fields, by=member)
+        return preview.nearest, {error.field: error.message for error in preview.errors}
+
+    nearest, errors = found(workers=3, global_batch_size=16)
+    assert nearest == ()
+    assert "holds it to a global batch of 16, which does not divide over 3 workers" in errors["global_batch_size"]
+    nearest, errors = found(workers=2, global_batch_size=15)
+    assert nearest == (16,)
+    assert "use 16, as its checkpoint does" in errors["global_batch_size"]
+    assert "global batch of 16" in errors["resume_from"]
+
+
+def test_one_sentence_stands_at_a_field(member: User) -> None:
+    row = send(make_replica(make_job(status=JobStatus.RUNNING)), 20)
+    request = {"name": "t", "cluster": make_lab().name, "recipe": "digits_mlp", "strategy": "parameter_server"}
+    fields = {"resume_from": row.pk, "global_batch_size": 16, "workers": 2, "ps": 1}
+    script = {"kind": "script", "code": {"filename": "a.py", "text": "1"}, "recipe": "", "strategy": "mirrored"}
+    for given in (fields, fields | {"strategy": "tensor_parallel", "ps": 0}, script | {"tf_config": "{}"}):
+        named = [error.field for error in submission.check(request | given, by=member).errors]
+        assert named
+        assert len(named) == len(set(named))
 
 
 def test_people_get_it_as_an_archive(viewer: User) -> None:

@@ -121,7 +121,7 @@ def test_what_cannot_go_together_is_said_before_anything_starts(member):
     assert "no node of cluster" in fields_of(checked.errors)["communication"]
     assert checked.spec is None
     found = fields_of(submission.check(request_for(lab, cross_device="nccl"), by=member).errors)
-    assert "does not read cross_device" in found["cross_device"]
+    assert "does not read `cross_device`" in found["cross_device"]
 
 
 def test_a_value_that_cannot_be_read_is_told_once(member):

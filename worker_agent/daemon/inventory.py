@@ -10,6 +10,7 @@ import platform
 import socket
 import time
 from importlib import metadata
+from pathlib import Path
 
 import psutil
 import pynvml
@@ -18,6 +19,10 @@ from worker_agent.protocol.reports import Device, GpuSample, Inventory, Sample
 from worker_agent.protocol.states import DeviceKind
 
 CPU_SLOTS_MIN = 2
+PCI_DEVICES = Path("/sys/bus/pci/devices")
+# Google's vendor number and those of its TPU chips, from v2 to v7x (jax/_src/hardware_utils.py has the list).
+TPU_VENDOR = "0x1ae0"
+TPU_CHIPS = frozenset({"0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076"})
 
 
 class Devices:
@@ -74,6 +79,15 @@ def take_inventory(devices: Devices, *, cpu_slots: int) -> Inventory:
         tf_keras=_version("tf_keras"),
         agent=_version("trainyard") or "0.1.0",
         platform=platform.platform(),
+        tpus=tpu_chips(PCI_DEVICES),
+    )
+
+
+def tpu_chips(devices: Path) -> int:
+    """How many TPU chips are on this machine's PCI bus, which lists its devices in that folder."""
+    return sum(
+        _words(device / "vendor") == TPU_VENDOR and _words(device / "device") in TPU_CHIPS
+        for device in devices.glob("*")
     )
 
 
@@ -124,6 +138,13 @@ class GroupLoad:
                 cpu_percent += member.cpu_percent()
                 memory_bytes += member.memory_info().rss
         return cpu_percent, memory_bytes
+
+
+def _words(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _version(*packages: str) -> str:

@@ -29,7 +29,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node has and runs. Versions are "" where the package is missing."""
+    """What a node has and runs. Versions are "" where the package is missing; `tpus` counts chips, None: not told."""
 
     hostname: str
     cores: int
@@ -41,6 +41,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     tf_keras: str
     agent: str
     platform: str
+    tpus: int | None = None
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True):
