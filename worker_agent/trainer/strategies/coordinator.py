@@ -5,19 +5,20 @@ What runs on the workers is in `worker_step`, what they read in `dealt`, the mod
 
 from collections.abc import Callable
 from itertools import pairwise
-from time import perf_counter, time
+from time import perf_counter
 from typing import Any
 
 import tensorflow as tf
 
-from worker_agent.protocol.records import Facts
 from worker_agent.trainer import data, export, program
 from worker_agent.trainer.checkpoints import Checkpoints
+from worker_agent.trainer.emit import say
 from worker_agent.trainer.loop.pace import Pace
 from worker_agent.trainer.loop.voice import Voice
 from worker_agent.trainer.memory import peak_bytes
 from worker_agent.trainer.size import size_of
 from worker_agent.trainer.strategies import dealt
+from worker_agent.trainer.strategies.execution import Execution
 from worker_agent.trainer.strategies.interface import Task
 from worker_agent.trainer.strategies.legacy_model import metrics_now
 from worker_agent.trainer.strategies.pump import Pump
@@ -26,6 +27,7 @@ from worker_agent.trainer.strategies.window import Window
 from worker_agent.trainer.strategies.worker_step import Told, WorkerStep
 
 IN_FLIGHT_PER_WORKER = 2
+VALIDATED_AGAIN = 4
 
 
 class Coordinator:
@@ -49,9 +51,10 @@ class Coordinator:
         self._done = self._scheduled = self._checkpoints.start.step
         self._validation_batches = self._count_validation_batches()
         self._steps = WorkerStep(strategy, self._served, rows=self._size.batch)
+        self._place = dealt.Place(strategy, self._done)
         self._workers = tf.distribute.coordinator.ClusterCoordinator(strategy)
         self._input = self._read_by_workers(
-            lambda: dealt.training_batches(self._recipe, self._size, seed=run.spec.seed, start_step=self._done)
+            lambda: dealt.training_batches(self._recipe, self._size, seed=run.spec.seed, start_step=self._place.read())
         )
         self._voice = Voice(task.emitter, self._size, leads=True, workers=1)
         self._voice.last_metrics = self._checkpoints.metrics
@@ -125,9 +128,8 @@ class Coordinator:
 
     def _schedule(self, steps: int) -> Any:
         first, self._scheduled = self._scheduled, self._scheduled + steps
-        return self._workers.schedule(
-            self._steps.train, args=(self._input, tf.constant(first, tf.int64), tf.constant(steps))
-        )
+        given = (self._input, tf.constant(first, tf.int64), tf.constant(steps))
+        return Execution(lambda: self._workers.schedule(self._steps.train, args=given))
 
     def _deliver(self, told: Told) -> None:
         """In the pump's thread, in the order of scheduling: what one execution left."""
@@ -135,6 +137,7 @@ class Coordinator:
         count = len(losses)
         first, self._is_traced = not self._is_traced, True
         self._done += count
+        self._place.moved(self._done)
         self._steps_of_workers[worker] += count
         self._pace.measured(steps=count, seconds=seconds, traced=first)
         self._pace.agree(self._pace.wish())
@@ -160,8 +163,21 @@ class Coordinator:
 
     def _validate(self) -> dict[str, float]:
         """Loss and metrics of the validation rows, over all workers."""
-        model = self._served.model
-        model.reset_metrics()
+        for last in (*[False] * VALIDATED_AGAIN, True):
+            try:
+                if self._judge() == self._validation_batches:
+                    break
+            except tf.errors.OutOfRangeError:
+                if last:
+                    raise
+            say("A worker went away while it validated.")
+        return metrics_now(self._served.model)
+
+    def _judge(self) -> int:
+        """How many batches went into the metrics: too many where a lost worker's part went to another one; out of range
+        where that one had passed it."""
+        self._served.model.reset_metrics()
+        self._steps.judged.assign(0)
         batches = self._read_by_workers(lambda: dealt.validation_batches(self._recipe, batch=self._size.batch))
         pieces = min(self._validation_batches, IN_FLIGHT_PER_WORKER * self._run.workers)
         bounds = [self._validation_batches * piece // pieces for piece in range(pieces + 1)]
@@ -169,7 +185,7 @@ class Coordinator:
             numbers = (tf.constant(first, tf.int64), tf.constant(end, tf.int64))
             self._workers.schedule(self._steps.evaluate, args=(batches, *numbers))
         self._workers.join()
-        return metrics_now(model)
+        return int(self._steps.judged.numpy())
 
     def _count_validation_batches(self) -> int:
         """0 where there is nothing to validate with, or an evaluator does it."""
@@ -192,4 +208,4 @@ class Coordinator:
         return iter(self._workers.create_per_worker_dataset(plain))
 
     def _tell(self, **facts: Any) -> None:
-        self._task.emitter.record(Facts(at=time(), facts=facts))
+        self._task.emitter.facts(**facts)

@@ -38,6 +38,10 @@ class WorkerStep:
         self._applied = served.applied
         self._rows = rows
         self._replicas = strategy.num_replicas_in_sync
+        with strategy.scope():
+            self.judged = tf.Variable(
+                0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+            )
         self._at_apply: Any = None
         self._brings_own_step = type(self._model).train_step is not tf.keras.Model.train_step
         self._watch_apply()
@@ -74,7 +78,8 @@ class WorkerStep:
             )
 
     def _evaluate(self, iterator: Any, first: tf.Tensor, end: tf.Tensor) -> None:
-        """Bring the validation batches numbered `first` to `end` into the metrics."""
+        """Bring the validation batches numbered `first` to `end` into the metrics; `judged` counts all there began."""
+        self.judged.assign_add(end - first)
 
         def one_batch(number: tf.Tensor) -> tf.Tensor:
             self._strategy.run(self._evaluate_share, args=(dealt.take(iterator, number),))
