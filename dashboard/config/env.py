@@ -35,6 +35,7 @@ class Env(BaseSettings):
     command_resend_s: float = 5.0
     command_expiry_s: float = 300.0
     stop_grace_s: float = 5.0
+    pause_grace_s: float = 120.0
     rendezvous_timeout_s: float = 120.0
     max_code_bytes: int = Field(default=5_000_000, ge=1, le=PROGRAM_BYTES_MAX)
     max_artifact_bytes: int = 20_000_000_000

@@ -158,6 +158,7 @@ SWEEP_EVERY_S = env.sweep_every_s
 COMMAND_RESEND_S = env.command_resend_s
 COMMAND_EXPIRY_S = env.command_expiry_s
 STOP_GRACE_S = env.stop_grace_s
+PAUSE_GRACE_S = env.pause_grace_s
 RENDEZVOUS_TIMEOUT_S = env.rendezvous_timeout_s
 MAX_CODE_BYTES = env.max_code_bytes
 MAX_ARTIFACT_BYTES = env.max_artifact_bytes

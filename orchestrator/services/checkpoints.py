@@ -13,12 +13,12 @@ from django.conf import settings
 from orchestrator import live
 from orchestrator.domain.lifecycle import LIVE_JOB
 from orchestrator.domain.strategies import label
-from orchestrator.models import Attempt, Checkpoint, Job, Replica, User
+from orchestrator.models import Attempt, Checkpoint, Job, Node, Replica, User
 from orchestrator.queries.jobs import visible_jobs
 from worker_agent.protocol.checkpoints import MARKER, Candidate, Restore, is_name, kept_of, order_of
 from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.records import Checkpointed
-from worker_agent.protocol.states import Role, Strategy
+from worker_agent.protocol.states import Cause, NodeState, Role, Strategy
 
 SYNCHRONOUS = frozenset(
     {
@@ -112,12 +112,13 @@ def drop_unkept(job: Job) -> None:
 def to_begin_with(job: Job, spec: JobSpec, *, now: datetime) -> Checkpoint | NotThere | None:
     """The newest usable checkpoint of the job's own; else the one it was asked to resume from; None to begin anew.
 
-    One that was completed a moment ago is waited for: its agent is sending it.
+    One that was completed a moment ago is waited for, and one that was saved for a pause as long as its node is there:
+    its agent is sending it.
     """
     for row in Checkpoint.objects.filter(job=job):
         if row.usable and _is_there(row):
             return row
-        if not row.usable and now - row.created_at < ARRIVES_WITHIN:
+        if not row.usable and (now - row.created_at < ARRIVES_WITHIN or _was_saved_for_a_pause(row)):
             return NotThere(f"waits for the checkpoint at step {row.step}, which is on its way from its node")
     if not spec.resume_from:
         return None
@@ -125,6 +126,21 @@ def to_begin_with(job: Job, spec: JobSpec, *, now: datetime) -> Checkpoint | Not
     if wanted is None or not _is_there(wanted):
         return NotThere(f"The checkpoint {spec.resume_from}, which it is to begin with, is no longer there.")
     return wanted
+
+
+def _was_saved_for_a_pause(row: Checkpoint) -> bool:
+    """Whether its attempt left because it was paused, and the node that holds it is there."""
+    paused = Attempt.objects.filter(job_id=row.job_id, number=row.attempt, cause=Cause.PAUSED.value)
+    node = node_of(row)
+    return node is not None and node.state != NodeState.LOST and paused.exists()
+
+
+def node_of(row: Checkpoint) -> Node | None:
+    """The node on which the leading process wrote it, if that is still known."""
+    first = Replica.objects.filter(job_id=row.job_id, attempt=row.attempt, index=0)
+    roles = [Role.CHIEF.value, Role.WORKER.value]  # a chief leads where there is one
+    writer = first.filter(role__in=roles).select_related("node").order_by("role", "-incarnation").first()
+    return writer.node if writer else None
 
 
 def restore_for(row: Checkpoint, *, role: Role, strategy: Strategy) -> Restore | None:

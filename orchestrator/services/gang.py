@@ -11,12 +11,13 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from orchestrator import enqueue
-from orchestrator.domain import failure, restarts
+from orchestrator.domain import failure, pauses, restarts
 from orchestrator.domain.failure import End, Finish, GangFacts, Relaunch, Replace, Run
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
+from orchestrator.domain.pauses import Kept, Rest
 from orchestrator.domain.reasons import reason_of
 from orchestrator.models import Attempt, Job, Node, Replica, User
-from orchestrator.services import outbox, replacing, standing, transitions
+from orchestrator.services import outbox, pausing, replacing, standing, transitions
 from orchestrator.services.standing import replica_facts
 from orchestrator.services.transitions import announce_replicas, move_job, move_replica
 from worker_agent.protocol.records import Exit
@@ -85,15 +86,15 @@ def on_phase(*, replica: Replica, phase: str, now: datetime) -> None:
 def on_exit(*, replica: Replica, exit_record: Exit, now: datetime) -> None:
     """The process group is gone: its port and devices are free, and the gang answers to it.
 
-    Who lost its peers while the gang was being stopped was stopped, too.
+    Who lost its peers while the gang was being stopped, or paused, was so, too.
     """
     fresh = _locked(replica)
     if fresh is None or fresh.status in TERMINAL_REPLICA:
         return
     cause, message = exit_record.cause, exit_record.message
     facts = replace(replica_facts(fresh), cause=cause, message=message, signal=exit_record.signal)
-    if fresh.job.cause == Cause.STOPPED and failure.is_consequence(facts):
-        cause, message = Cause.STOPPED, fresh.job.reason
+    if fresh.job.cause in (Cause.STOPPED, Cause.PAUSED) and failure.is_consequence(facts):
+        cause, message = Cause(fresh.job.cause), fresh.job.reason
     _end(
         fresh,
         cause=cause,
@@ -141,7 +142,7 @@ def advance(*, job_id: int, now: datetime) -> None:
     if job.status == JobStatus.RUNNING:
         replacing.note_back(job, now=now)
     for _ in range(MOST_MOVES):
-        decision = failure.decide(facts_of(job), now=now)
+        decision = _decide(job, now)
         if isinstance(decision, Run):
             move_job(
                 job=job,
@@ -160,6 +161,11 @@ def advance(*, job_id: int, now: datetime) -> None:
             _finish(job, decision, now)
         elif isinstance(decision, Relaunch):
             _relaunch(job, decision, now)
+        elif isinstance(decision, Rest):
+            pausing.end_rest(job, decision, now=now)
+        elif isinstance(decision, Kept):
+            _close_attempt(job, decision.cause, decision.reason, now)
+            pausing.keep(job, decision, now=now)
         elif isinstance(decision, Replace) and (problem := replacing.carry_out(job, decision.parts, now=now)):
             failed = decision.parts[0].why
             reason = f"{reason_of(failed)} {problem}"
@@ -187,6 +193,11 @@ def end_attempt(
     replacing.give_up(job)
     for replica in job.replicas.filter(attempt=job.attempt).exclude(status__in=TERMINAL_REPLICA).select_related("node"):
         outbox.post_stop(replica=replica, reason=reason or "The training has ended.", now=now)
+
+
+def _decide(job: Job, now: datetime) -> failure.Decision | pauses.Decision:
+    facts = facts_of(job)
+    return pausing.decide(job, facts, now=now) if job.status == JobStatus.PAUSING else failure.decide(facts, now=now)
 
 
 def facts_of(job: Job) -> GangFacts:
@@ -253,7 +264,7 @@ def _relaunch(job: Job, decision: Relaunch, now: datetime) -> None:
 def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
     rows = list(job.replicas.filter(attempt=job.attempt, superseded=False).select_related("node"))
     root = failure.root_cause(tuple(replica_facts(row) for row in rows))
-    failed = root if root is not None and root.cause is cause else None
+    failed = root if root is not None and root.cause is cause is not Cause.PAUSED else None
     Attempt.objects.filter(job=job, number=job.attempt, ended_at=None).update(
         cause=cause.value,
         reason=reason,

@@ -11,7 +11,7 @@ from orchestrator.domain.validation import KNOWN_FIELDS
 from orchestrator.models import Cluster, Code, Job, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.jobs import get
-from orchestrator.services import checkpoints, code, gang, preflights, submission, transitions
+from orchestrator.services import checkpoints, code, gang, pausing, preflights, submission, transitions
 from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from orchestrator.services.transitions import announce_job, move_job
 from worker_agent.protocol.codec import plain
@@ -58,6 +58,36 @@ def stop_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
             gang.end_attempt(job=job, cause=Cause.STOPPED, reason=reason, now=now, text=reason, actor=by)
             gang.advance(job_id=job.pk, now=now)
             job.refresh_from_db()
+    return job
+
+
+def pause_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
+    """Have a running job save and leave its devices. A job that is pausing already, or paused, stays so."""
+    now = now or datetime.now(UTC)
+    with transaction.atomic():
+        job = _owned(job_id, by)
+        status = JobStatus(job.status)
+        if status is JobStatus.RUNNING:
+            pausing.begin(job=job, reason=f"Paused by {by.get_username()}.", now=now, actor=by)
+        elif status is JobStatus.PAUSING and job.requeue:
+            pausing.stay(job=job, by=by)
+        elif status not in (JobStatus.PAUSING, JobStatus.PAUSED):
+            raise Conflict(_not_to_pause(status))
+    return job
+
+
+def resume_paused_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
+    """Put a paused job back into the queue. One that was resumed already stays as it is."""
+    now = now or datetime.now(UTC)
+    with transaction.atomic():
+        job = _owned(job_id, by)
+        status = JobStatus(job.status)
+        if status is JobStatus.PAUSED:
+            pausing.resume(job=job, text=f"Resumed by {by.get_username()}.", now=now, actor=by)
+        elif status is JobStatus.PAUSING:
+            raise Conflict("The job is still being paused: resume it once it is.")
+        elif status in TERMINAL_JOB:
+            raise Conflict(f"The job has ended: it {_ended_word(status)}. Take up one of its checkpoints instead.")
     return job
 
 
@@ -138,6 +168,14 @@ def _owned(job_id: int, by: User) -> Job:
 def _may_run_jobs(by: User) -> None:
     if not by.may_run_jobs:
         raise Forbidden("Your role lets you look at jobs, not create them.")
+
+
+def _not_to_pause(status: JobStatus) -> str:
+    if status in TERMINAL_JOB:
+        return f"The job has ended already: it {_ended_word(status)}."
+    if status is JobStatus.STOPPING:
+        return "The job is being ended: it can no longer be paused."
+    return f"Only a job that runs can be paused, and this one is {status.value}: stop it, or pause it once it runs."
 
 
 def _ended_word(status: JobStatus) -> str:

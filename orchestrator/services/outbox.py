@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
+import msgspec
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
@@ -17,7 +18,7 @@ from orchestrator import agents
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Command, Node, Replica
 from worker_agent.protocol import commands
-from worker_agent.protocol.codec import encode
+from worker_agent.protocol.codec import decode_command, encode
 from worker_agent.protocol.states import Cause, NodeState, ReplicaStatus
 
 logger = logging.getLogger(__name__)
@@ -80,6 +81,20 @@ def post_stop(
             save=save,
             stacks=stacks,
         ),
+    )
+
+
+def repeat_stop(*, replica: Replica, last: Command, now: datetime) -> None:
+    """Ask once more, in the words of the `last` stop."""
+    stop = decode_command(bytes(last.body))
+    if replica.node is None or not isinstance(stop, commands.Stop):
+        return
+    Replica.objects.filter(pk=replica.pk).update(stop_sent_at=now)
+    post(
+        node=replica.node,
+        replica=replica,
+        now=now,
+        build=lambda command_id: msgspec.structs.replace(stop, command_id=command_id),
     )
 
 

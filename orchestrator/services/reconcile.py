@@ -14,7 +14,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Job, JoinToken, Node, Replacement, Replica, ServiceBeat
-from orchestrator.services import dispatch, gang, outbox, strays
+from orchestrator.services import dispatch, draining, gang, outbox, strays
 from orchestrator.services.transitions import move_node
 from worker_agent.protocol.states import Cause, JobStatus, NodeState
 
@@ -25,7 +25,7 @@ INGEST_BEAT = "ingest"
 # A beat older than this is a break: the loop was away.
 BEAT_BREAK = timedelta(seconds=10)
 TOKENS_KEPT = timedelta(days=7)
-LAUNCHED = (JobStatus.LAUNCHING, JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.STOPPING)
+LAUNCHED = (JobStatus.LAUNCHING, JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.PAUSING, JobStatus.STOPPING)
 
 
 def sweep(*, now: datetime) -> None:
@@ -87,14 +87,6 @@ def enforce_time_limits(*, now: datetime) -> None:
                 gang.advance(job_id=job.pk, now=now)
 
 
-def cordon_drained_nodes(*, now: datetime) -> None:
-    """A draining node on which nothing is left is drained: cordoned until somebody takes it into use again."""
-    for node in Node.objects.filter(state=NodeState.DRAINING.value).exclude(replicas__held=True):
-        reason = f"Drained. {node.state_reason}".strip()
-        text = f"{node.name} is drained: nothing runs there any more."
-        move_node(node=node, to=NodeState.CORDONED, now=now, reason=reason, text=text)
-
-
 def resend_commands(*, now: datetime) -> None:
     """Commands that nobody acknowledged."""
     outbox.resend(now=now)
@@ -126,7 +118,8 @@ STEPS: tuple[Callable[..., None], ...] = (
     strays.refuse_unanswered_launches,
     settle_gangs,
     enforce_time_limits,
-    cordon_drained_nodes,
+    draining.pause_jobs,
+    draining.cordon_drained_nodes,
     resend_commands,
     dispatch_waiting,
     strays.forget_stored,

@@ -10,11 +10,12 @@ from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
-from orchestrator.models import Command, Cursor, Node, Replica
+from orchestrator.models import Checkpoint, Command, Cursor, Node, Replica
 from orchestrator.services import gang, outbox
 from orchestrator.services.transitions import StaleTransition, move_node
 from worker_agent.protocol import commands
-from worker_agent.protocol.states import NodeState, ReplicaStatus
+from worker_agent.protocol.codec import decode_command
+from worker_agent.protocol.states import JobStatus, NodeState, ReplicaStatus
 
 # An agent lists what it holds every second, and keeps listing a replica until its end has been acknowledged.
 UNLISTED_AFTER = timedelta(seconds=20)
@@ -68,13 +69,14 @@ def repeat_stops(*, now: datetime) -> None:
     """Replicas that were asked to end and have not: asked again, and given up with their node in the end."""
     asked = Replica.objects.exclude(status__in=TERMINAL_REPLICA).filter(stop_sent_at__lt=now - STOP_REPEATED_AFTER)
     for replica in asked.select_related("node", "job"):
-        first = Command.objects.filter(replica=replica, kind="stop").order_by("pk").first()
-        if first is None or replica.node is None or replica.node.state == NodeState.LOST:
+        stops = Command.objects.filter(replica=replica, kind="stop").order_by("pk")
+        first, last = stops.first(), stops.last()
+        if first is None or last is None or replica.node is None or replica.node.state == NodeState.LOST:
             continue
-        if now - first.created_at > STUCK_AFTER and first.acked_at is not None:
+        if now - first.created_at > _patience(first) and first.acked_at is not None:
             _give_up_stuck(replica, replica.node, now)
         else:
-            outbox.post_stop(replica=replica, reason=replica.job.reason or "The job has ended.", now=now)
+            outbox.repeat_stop(replica=replica, last=last, now=now)
 
 
 def refuse_unanswered_launches(*, now: datetime) -> None:
@@ -96,11 +98,13 @@ def forget_stored(*, now: datetime) -> None:
     """Ended replicas of which everything has arrived: their folders on the nodes may go."""
     missing = Cursor.objects.filter(replica=OuterRef("pk")).filter(Q(final=None) | Q(offset__lt=F("final")))
     told = Command.objects.filter(replica=OuterRef("pk"), kind="forget")
+    coming = Checkpoint.objects.filter(job=OuterRef("job"), attempt=OuterRef("attempt"), usable=False)
     done = (
         Replica.objects.filter(status__in=TERMINAL_REPLICA, ended_at__lt=now - FORGET_AFTER, node__isnull=False)
         .filter(Exists(Cursor.objects.filter(replica=OuterRef("pk"))))
         .exclude(Exists(missing))
         .exclude(Exists(told))
+        .exclude(Exists(coming.filter(job__status__in=(JobStatus.PAUSED.value, JobStatus.SUBMITTED.value))))
         .select_related("node")
     )
     for replica in done.order_by("pk")[:FORGET_LIMIT]:
@@ -110,6 +114,13 @@ def forget_stored(*, now: datetime) -> None:
 
 def _forget(command_id: int, *, replica: Replica) -> commands.Forget:
     return commands.Forget(command_id=command_id, replica_id=replica.pk, attempt=replica.attempt)
+
+
+def _patience(stop: Command) -> timedelta:
+    """How long a replica may take to end, from the first request to: one that saves has that time beside."""
+    asked = decode_command(bytes(stop.body))
+    saving_s = asked.grace_s if isinstance(asked, commands.Stop) and asked.save else 0.0
+    return STUCK_AFTER + timedelta(seconds=saving_s)
 
 
 def _listing(node: Node) -> Iterator[tuple[int, str]]:

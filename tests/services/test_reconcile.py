@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from orchestrator.models import Command, Cursor, Event, Job, JoinToken, Node, Replica, ServiceBeat
-from orchestrator.services import gang, reconcile, strays
+from orchestrator.services import draining, gang, reconcile, strays
 from orchestrator.services.transitions import StaleTransition
 from tests.factories import make_cluster, make_job, make_replica
 from tests.services.gangs import acknowledge, end, hear, later, launch, make_gang_job, make_lab, refreshed, run
@@ -230,11 +230,11 @@ def test_a_drained_node_is_cordoned(now):
     cluster = make_lab()
     (only,) = run(make_gang_job(cluster, workers=1), now)
     cluster.nodes.update(state=NodeState.DRAINING.value)
-    reconcile.cordon_drained_nodes(now=now)
+    draining.cordon_drained_nodes(now=now)
     states = dict(cluster.nodes.values_list("name", "state"))
     assert states == {"node-1": NodeState.DRAINING, "node-2": NodeState.CORDONED}
     end(only, Cause.COMPLETED, now, code=0)
-    reconcile.cordon_drained_nodes(now=now)
+    draining.cordon_drained_nodes(now=now)
     assert set(cluster.nodes.values_list("state", flat=True)) == {NodeState.CORDONED}
 
 
