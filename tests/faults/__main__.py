@@ -19,7 +19,8 @@ prepare()
 from tests.faults.injectors import FAULTS  # noqa: E402 - Django reads its settings first
 from tests.faults.machines import unavailable  # noqa: E402
 from tests.faults.report import line_of, table_of  # noqa: E402
-from tests.faults.suite import STATES, Row, every_fault, random_faults  # noqa: E402
+from tests.faults.scenarios import SCENARIOS  # noqa: E402
+from tests.faults.suite import STATES, Row, every_fault, every_scenario, random_faults  # noqa: E402
 from tests.faults.yard import FAKETIME, Yard  # noqa: E402
 
 LEASE_S = 10
@@ -55,8 +56,11 @@ def main(arguments: list[str]) -> int:
 def _rows(yard: Yard, given: argparse.Namespace) -> Iterator[Row]:
     faults = [fault for fault in FAULTS if given.only in fault.name]
     if given.minutes:
-        return random_faults(yard, seed=given.seed, minutes=given.minutes, faults=faults, **LASTING)
-    return every_fault(yard, seed=given.seed, faults=faults, states=given.states or STATES, **LASTING)
+        yield from random_faults(yard, seed=given.seed, minutes=given.minutes, faults=faults, **LASTING)
+        return
+    yield from every_fault(yard, seed=given.seed, faults=faults, states=given.states or STATES, **LASTING)
+    scenarios = [scenario for scenario in SCENARIOS if given.only in scenario.name]
+    yield from every_scenario(yard, seed=given.seed, scenarios=scenarios)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:

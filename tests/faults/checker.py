@@ -182,7 +182,7 @@ def nobody_left(seen: Evidence) -> Iterator[str]:
     for name, pid in seen.yard.bystanders.items():
         if seen.yard.machines[name].programs["bystander"].poll() is not None:
             yield f"a bystander on {name}, {pid}, has been ended"
-        noted = seen.yard.home / f"bystander-{name}"
+        noted = seen.yard.noted(name)
         if noted.exists():
             yield f"a bystander on {name} got signals {noted.read_text().split()}"
 

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+CLUSTER = "yard"
 PROGRAM = '''
 """Count to `steps`, one every `wait` seconds. Arguments: folder of truth, steps, wait, way to end."""
 import json, os, signal, sys, time
@@ -37,6 +38,7 @@ for step in range(1, steps + 1):
     loss = 1.0 / (step + os.getpid())
     line = f"count {step} of {steps}, loss {loss!r} \\u2713"
     note(step=step, loss=loss, line=line)
+    trainyard.progress(step, of=steps)
     trainyard.log(step, loss=loss)
     print(line, flush=True)
     note(said=step)
@@ -80,7 +82,7 @@ def request(
     """The job, as REST takes it: a gang of `workers` processes that count, and end as `end` says."""
     return {
         "name": "counting",
-        "cluster": "local",
+        "cluster": CLUSTER,
         "kind": "script",
         "code": {"filename": "counting.py", "text": PROGRAM},
         "strategy": "multi_worker_mirrored" if workers > 1 else "one_device",

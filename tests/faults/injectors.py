@@ -191,6 +191,18 @@ def commands_repeated(scene: Scene) -> None:
     yard.machines[node].signal("agent", signal.SIGCONT)
 
 
+def port_stolen(scene: Scene) -> None:
+    """Between the choice of a port and its use somebody else takes it, and keeps it."""
+    replicas = scene.yard.get(f"/jobs/{scene.job_id}/replicas")
+    if not replicas:
+        return
+    victim = scene.random.choice(replicas)
+    machine = scene.yard.machines[victim["node"]]
+    machine.take_port("thief", victim["port"])
+    settle(scene.long_s)
+    machine.end("thief")
+
+
 def cancelled_twice(scene: Scene) -> None:
     """Two people stop the job at the same moment, whatever it is doing."""
     answers: list[int] = []
@@ -257,6 +269,7 @@ DISK = "disk full on the node"
 CLOCK = "clock ±2 h"
 MESSAGES = "duplicate, reordered, 10-minute-late messages"
 CANCEL = "cancel against success, cancel in every state, from two browsers"
+PORT = "port stolen between choice and bind"
 
 FAULTS = (
     *(
@@ -288,5 +301,6 @@ FAULTS = (
     Fault("clock two hours behind", CLOCK, partial(clock_off, by_s=-TWO_HOURS_S), _no_faketime),
     Fault("reports repeated, shuffled, late", MESSAGES, partial(reports_repeated, late_s=10.0)),
     Fault("commands repeated", MESSAGES, commands_repeated),
+    Fault("port stolen", PORT, port_stolen),
     Fault("stopped by two people", CANCEL, cancelled_twice, ends_job=True),
 )

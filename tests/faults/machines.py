@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -20,6 +21,11 @@ from pathlib import Path
 from tests.environment import ROOT
 
 END_LIMIT_S = 30.0
+THIEF = """
+import socket, sys, time
+door = socket.create_server((sys.argv[1], int(sys.argv[2])))
+time.sleep(3600)
+"""
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -100,6 +106,10 @@ class Machine:
     def clear_filter(self) -> None:
         """No rules."""
         self._nft("delete table inet faults")
+
+    def take_port(self, name: str, port: int) -> None:
+        """A program of somebody else listens there from now on, if nobody did before."""
+        self.start(name, [sys.executable, "-S", "-E", "-c", THIEF, self.address, str(port)], dict(os.environ))
 
     def listening(self) -> set[int]:
         """The TCP ports on which somebody listens here."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from tests.faults.checker import Verdict, check
 from tests.faults.injectors import FAULTS, Fault, Scene
 from tests.faults.machines import settle
+from tests.faults.scenarios import Scenario
 from tests.faults.yard import NODES, TERMINAL, Yard, until
 
 STATES = ("submitted", "launching", "running", "stopping")
@@ -23,7 +24,7 @@ BUSY_JOBS = 2
 class Row:
     """One strike. `skipped` says why there was none."""
 
-    fault: Fault
+    fault: Fault | Scenario
     state: str
     skipped: str = ""
     seconds: float = 0.0
@@ -42,14 +43,25 @@ def every_fault(
             yield one_fault(yard, fault, state, random.Random(f"{seed} {fault.name} {state}"), **lasting)
 
 
+def every_scenario(yard: Yard, *, seed: int, scenarios: Iterable[Scenario]) -> Iterator[Row]:
+    """Each once."""
+    for scenario in scenarios:
+        row, began = Row(scenario, "its own"), time.monotonic()
+        try:
+            row.verdict = scenario.run(yard, random.Random(f"{seed} {scenario.name}"))
+        except AssertionError as error:
+            row.verdict.wrong.append(f"I1: {scenario.name}: {error}")
+        row.seconds = time.monotonic() - began
+        yield row
+
+
 def one_fault(yard: Yard, fault: Fault, state: str, chance: random.Random, **lasting: float) -> Row:
     """Bring a job into a state, strike, and look at it when it has ended."""
     began = time.monotonic()
     row = Row(fault, state)
     scene = Scene(yard, yard_job(yard, state), chance, **lasting)
-    with_state = BRING_TO[state]
-    with_state(scene)
     try:
+        BRING_TO[state](scene)
         fault.strike(scene)
         if state == "submitted":
             for name in NODES:

@@ -33,6 +33,7 @@ from tests.faults.machines import Network
 
 NODES = ("a", "b", "c")
 REDIS_PORT, WEB_PORT = 6379, 8000
+PORTS = (21000, 21399)
 CONTROL = ("redis", "web", "celery", "sweep", "ingest")
 TERMINAL = ("succeeded", "failed", "stopped")
 START_LIMIT_S = 120.0
@@ -58,7 +59,9 @@ T = TypeVar("T")
 
 class Yard(AbstractContextManager["Yard"]):
     """One installation. `machines` are the agents' by node name, `control` the control plane's; `rest` is signed in by
-    token, `pages` by password; `secrets` may appear nowhere in what people see or programs get."""
+    token, `pages` by password; `secrets` may appear nowhere in what people see or programs get. `shares`: the nodes
+    have a folder in common.
+    """
 
     def __init__(
         self,
@@ -66,13 +69,15 @@ class Yard(AbstractContextManager["Yard"]):
         *,
         database: str = "sqlite",
         slots: int = 2,
+        shares: bool = True,
         zygote: bool = False,
         clocks: bool = False,
         settings: dict[str, object] | None = None,
     ) -> None:
         self.home, self.data, self.truth, self.temporary = home, home / "data", home / "truth", home / "tmp"
+        self.shared, self._shares = home / "shared", shares
         self._slots, self._zygote, self._clocks, self._settings = slots, zygote, clocks, settings or {}
-        for path in (self.data, self.truth, self.temporary):
+        for path in (self.data, self.truth, self.temporary, self.shared):
             path.mkdir(parents=True, exist_ok=True)
         self.network = Network(home, ["control", *NODES])
         self.control = self.network["control"]
@@ -115,7 +120,7 @@ class Yard(AbstractContextManager["Yard"]):
         if (data / "agent.json").exists():
             words += ["run"]
         else:
-            token = self.post("/clusters/local/join-tokens")["token"]
+            token = self.post(f"/clusters/{counting.CLUSTER}/join-tokens")["token"]
             words += ["join", self.url, "--token", token, "--name", name]
             words += ["--address", self.machines[name].address, "--slots", str(self._slots)]
         words += ["--data", str(data), *([] if self._zygote else ["--no-zygote"])]
@@ -127,6 +132,15 @@ class Yard(AbstractContextManager["Yard"]):
         }
         environment = self._own | (clock if self._clocks else {})
         return self.machines[name].start("agent", words, environment)
+
+    def start_bystander(self, name: str, program: str = "bystander") -> int:
+        """A process on a node that has nothing to do with Trainyard, and notes signals in `noted`; its process id."""
+        line = [sys.executable, "-S", "-E", "-c", BYSTANDER, str(self.noted(name, program))]
+        return self.machines[name].start(program, line, self._own)
+
+    def noted(self, name: str, program: str = "bystander") -> Path:
+        """The signals that reached a bystander; there is no such file while none did."""
+        return self.home / f"{program}-{name}"
 
     def set_clock(self, name: str, offset_s: int) -> None:
         """The wall clock of a node's programs is off by so much from now on. Needs `clocks`."""
@@ -233,10 +247,11 @@ class Yard(AbstractContextManager["Yard"]):
         for name in CONTROL:
             self.restart(name)
         until(self.answers, within_s=START_LIMIT_S, what=lambda: self.control.log("web").read_text()[-3000:])
-        for name, machine in self.machines.items():
+        cluster = {"name": counting.CLUSTER, "port_first": PORTS[0], "port_last": PORTS[1]}
+        self.post("/clusters", cluster | {"checkpoint_place": str(self.shared) if self._shares else ""})
+        for name in self.machines:
             self._mount(name)
-            line = [sys.executable, "-c", BYSTANDER, str(self.home / f"bystander-{name}")]
-            self.bystanders[name] = machine.start("bystander", line, self._own)
+            self.bystanders[name] = self.start_bystander(name)
             self.set_clock(name, 0)
             self.start_agent(name)
         until(lambda: all((self.agent_folder(name) / "agent.json").exists() for name in NODES), within_s=START_LIMIT_S)
