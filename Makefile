@@ -7,11 +7,12 @@ PYTEST := $(VENV)/python -m pytest
 LOCK := $(VENV)/uv pip compile --quiet --generate-hashes --no-header --no-annotate \
 	--python-version 3.11 --python-platform x86_64-manylinux_2_28
 
-.PHONY: help up agent check format test test-fast test-postgres test-slow bench lock environment tools clean
+.PHONY: help up agent check format test test-fast test-postgres test-slow faults bench lock environment tools clean
 
 help:
 	@echo 'make up [ARGS="--data DIR --port N --nodes N --no-demo --ready-file FILE"]   start Trainyard here'
 	@echo 'make test      every test, real browser included'
+	@echo 'make faults [ARGS="--minutes N --seed S --postgres"]   the fault suite: needs root, takes an hour'
 	@echo 'make check     lint, types, import contracts, fast tests (under a minute)'
 	@echo 'make bench     ours against the floors and the peers'
 	@echo 'make agent     the environment of a training machine without GPUs (make agent KIND=gpu with)'
@@ -61,6 +62,15 @@ tools:
 	command -v docker-compose >/dev/null || missing="$$missing docker-compose"; \
 	test -z "$$missing" || { echo "trainyard: installing$$missing"; \
 	apt-get update -q && apt-get install -q -y --no-install-recommends $$missing; }
+
+# Machines as network namespaces, so root; nft and libfaketime are installed from Debian where missing.
+faults: environment
+	@missing=""; \
+	command -v nft >/dev/null || test -x /usr/sbin/nft || missing="$$missing nftables"; \
+	ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || missing="$$missing libfaketime"; \
+	test -z "$$missing" || { echo "trainyard: installing$$missing"; \
+	apt-get update -q && apt-get install -q -y --no-install-recommends $$missing; } || true
+	@$(VENV)/python -m tests.faults $(ARGS)
 
 bench: environment
 	@$(VENV)/python -m benchmarks $(ARGS)
