@@ -34,6 +34,7 @@ class NodeView:
 
     `tpus` counts the TPU chips of its own, None where its agent has not told. `avoided`: attempts failed there lately,
     so that it is taken only where the others have no room.
+    `dirty` are devices that an ended replica could not give back.
     """
 
     node_id: str
@@ -44,13 +45,14 @@ class NodeView:
     held: frozenset[int] = frozenset()
     software: Software = Software()
     avoided: bool = False
+    dirty: frozenset[int] = frozenset()
     tpus: int | None = None
 
     def free(self, kind: DeviceKind | None = None) -> list[int]:
         """Indexes of devices that can be taken now (none unless the node is ready)."""
         if self.state is not NodeState.READY:
             return []
-        return [index for index, own in self.devices if index not in self.held and kind in (None, own)]
+        return [index for index, own in self.devices if index not in self.held | self.dirty and kind in (None, own)]
 
     def count(self, kind: DeviceKind) -> int:
         """How many devices of the kind the node has, held or not."""
@@ -317,7 +319,8 @@ def _shortage(spec: JobSpec, nodes: tuple[NodeView, ...]) -> str:
         need = f"needs {_count(spec.devices_per_worker, 'free device')} on one node"
     parts: list[str] = []
     for node in nodes:
-        note = "" if node.state is NodeState.READY else f" ({node.state.value})"
+        why = f"{len(node.dirty)} not given back" if node.dirty else ""
+        note = f" ({node.state.value})" if node.state is not NodeState.READY else f" ({why})" if why else ""
         parts.append(f"{len(node.free())}{'' if parts else ' free'} on {node.name}{note}")
     return f"{need}; {', '.join(parts)}"
 

@@ -14,7 +14,7 @@ from django.db.models import Exists, OuterRef, Q
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Job, JoinToken, Node, Replacement, Replica, ServiceBeat
-from orchestrator.services import dispatch, draining, gang, outbox, strays
+from orchestrator.services import dispatch, draining, failing_nodes, gang, outbox, strays
 from orchestrator.services.transitions import move_node
 from worker_agent.protocol.states import Cause, JobStatus, NodeState
 
@@ -120,6 +120,7 @@ STEPS: tuple[Callable[..., None], ...] = (
     enforce_time_limits,
     draining.pause_jobs,
     draining.cordon_drained_nodes,
+    failing_nodes.cordon_failing,
     resend_commands,
     dispatch_waiting,
     strays.forget_stored,

@@ -17,7 +17,7 @@ import numpy as np
 
 from orchestrator import live, series
 from orchestrator.models import Cursor, Event, Job, Node, Replica
-from orchestrator.services import checkpoints, gang, outputs, progress, transitions
+from orchestrator.services import checkpoints, dirty, gang, outputs, progress, transitions
 from orchestrator.services.outputs import Output
 from worker_agent.protocol.codec import decode_record
 from worker_agent.protocol.records import (
@@ -266,6 +266,7 @@ def _move(replica: Replica, moment: Started | Phase | Exit, *, now: datetime) ->
         case Phase():
             gang.on_phase(replica=replica, phase=moment.name, now=now)
         case Exit():
+            dirty.note(replica=replica, left=moment.left, now=now)
             gang.on_exit(replica=replica, exit_record=moment, now=now)
 
 

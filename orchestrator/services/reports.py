@@ -12,7 +12,7 @@ from django.db import transaction
 
 from orchestrator import live, series
 from orchestrator.models import Node, Replica
-from orchestrator.services import gang, preflights, records, transitions
+from orchestrator.services import dirty, gang, preflights, records, transitions
 from orchestrator.services.bulk import update_rows
 from orchestrator.services.records import Acks
 from worker_agent.protocol.codec import plain
@@ -47,6 +47,8 @@ def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
             _greet(node, hello, now=now)
         if heartbeats:
             _store_load(heartbeats, now=now)
+        for node, heartbeat in heartbeats:
+            dirty.heard(node=node, remains=heartbeat.remains)
         for node in {node.pk: node for node, _ in [*hellos.values(), *heartbeats]}.values():
             if node.state == NodeState.LOST:
                 _welcome_back(node, now=now)

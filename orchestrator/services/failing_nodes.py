@@ -1,0 +1,85 @@
+"""Nodes on which attempts fail again and again, and not of their programs: avoided at first, then cordoned.
+
+Placement asks `often_failing` (`services/snapshot.py`); the sweep calls `cordon_failing`. A node that an administrator
+takes into use again begins anew. The last ready node of a cluster is never cordoned: it would end all work there on a
+guess; it is said in its history instead, once in a while.
+"""
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Count, QuerySet
+
+from orchestrator.domain.restarts import BLAMELESS, Blame
+from orchestrator.models import Attempt, Cluster, Event, Node
+from orchestrator.services import transitions
+from orchestrator.services.transitions import StaleTransition, move_node
+from worker_agent.protocol.states import NodeState
+
+# A node on which so many attempts failed within so long is used only where the others have no room.
+FAILURES_AVOIDED = 3
+WITHIN = timedelta(hours=1)
+SHOWN = 3
+LAST_ONE = "node_failing"
+
+
+def often_failing(cluster: Cluster, *, now: datetime) -> set[str]:
+    """The ids of the cluster's nodes that are to be avoided."""
+    suspects = _suspects(FAILURES_AVOIDED, now).filter(cluster=cluster)
+    return {node.pk for node in suspects if _failures(node, now).count() >= FAILURES_AVOIDED}
+
+
+def cordon_failing(*, now: datetime) -> None:
+    """Take nodes out of use on which `NODE_FAILURES_CORDON` attempts have failed within an hour (0: never)."""
+    most = settings.NODE_FAILURES_CORDON
+    if not most:
+        return
+    for node in _suspects(most, now).filter(state=NodeState.READY.value).select_related("cluster"):
+        failed = list(_failures(node, now).order_by("-ended_at"))
+        if len(failed) >= most:
+            _take_out(node, failed, now)
+
+
+def _suspects(most: int, now: datetime) -> QuerySet[Node]:
+    """Nodes on which so many attempts failed lately: all of them with one query, before the history is asked."""
+    often = _lately(now).order_by().values("failed_on").annotate(times=Count("pk")).filter(times__gte=most)
+    return Node.objects.filter(pk__in=often.values("failed_on"))
+
+
+def _failures(node: Node, now: datetime) -> QuerySet[Attempt]:
+    """Those of the node, since an administrator last took it into use."""
+    used = Event.objects.filter(node=node, kind="node_ready", at__gt=now - WITHIN).exclude(actor=None)
+    since = used.order_by("-pk").values_list("at", flat=True).first()
+    found = _lately(now).filter(failed_on=node)
+    return found.filter(ended_at__gt=since) if since else found
+
+
+def _lately(now: datetime) -> QuerySet[Attempt]:
+    """Attempts that failed within the hour of their machines' doing."""
+    failed = Attempt.objects.filter(blame=Blame.MACHINES.value, ended_at__gt=now - WITHIN).exclude(failed_on=None)
+    return failed.exclude(cause__in=BLAMELESS)
+
+
+def _take_out(node: Node, failed: list[Attempt], now: datetime) -> None:
+    reason = f"{len(failed)} attempts failed here within an hour: {_listed(failed)}."
+    others = node.cluster.nodes.filter(state=NodeState.READY.value).exclude(pk=node.pk)
+    if not others.exists():
+        if not Event.objects.filter(node=node, kind=LAST_ONE, at__gt=now - WITHIN).exists():
+            text = f"{reason} It is the last ready node of cluster {node.cluster.name}, so it is not cordoned."
+            transitions.record(kind=LAST_ONE, text=text, node=node)
+        return
+    text = f"{node.name} was cordoned: {reason}"
+    try:
+        move_node(node=node, to=NodeState.CORDONED, now=now, reason=reason, text=text)
+    except StaleTransition:  # somebody else has moved it at this moment
+        return
+
+
+def _listed(failed: list[Attempt]) -> str:
+    """`j-3 (node_lost, 12:01 UTC), …`, the latest first."""
+    shown = [f"j-{each.job_id} ({_words(each.cause)}, {each.ended_at:%H:%M} UTC)" for each in failed[:SHOWN]]
+    return ", ".join(shown) + (f" and {len(failed) - SHOWN} more" if len(failed) > SHOWN else "")
+
+
+def _words(cause: str) -> str:
+    return cause.replace("_", " ")
