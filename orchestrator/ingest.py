@@ -192,9 +192,11 @@ class Ingest:
 
     def _beat(self, now: datetime) -> None:
         """Say once a second that ingest hears; after a break, since when. And remove old node load now and then."""
-        if self._beat_at is not None and now - self._beat_at < BEAT_EVERY:
+        since = now - self._beat_at if self._beat_at is not None else None
+        if since is not None and timedelta(0) <= since < BEAT_EVERY:
             return
-        broke = self._beat_at is None or now - self._beat_at > BREAK_AFTER
+        # A clock that was set is a break as well, back or forth.
+        broke = since is None or not timedelta(0) <= since <= BREAK_AFTER
         _write_beat({"beat_at": now} | ({"alive_since": now} if broke else {}))
         self._beat_at = now
         if self._swept_at is None or now - self._swept_at >= RETENTION_EVERY:

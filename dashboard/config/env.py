@@ -31,6 +31,7 @@ class Env(BaseSettings):
     allowed_hosts: list[str] = ["127.0.0.1", "localhost"]
     secure_cookies: bool = Field(default=False, description="Set behind HTTPS: cookies are sent over HTTPS only.")
     node_lost_after_s: float = 10.0
+    lease_s: float = Field(default=30.0, ge=0)
     node_failures_cordon: int = Field(default=5, ge=0)
     sweep_every_s: float = 2.0
     command_resend_s: float = 5.0

@@ -154,6 +154,7 @@ LOGGING = logging_config(as_json=env.log_json, debug=env.debug)
 configure_structlog()
 
 NODE_LOST_AFTER_S = env.node_lost_after_s
+LEASE_S = env.lease_s
 NODE_FAILURES_CORDON = env.node_failures_cordon
 SWEEP_EVERY_S = env.sweep_every_s
 COMMAND_RESEND_S = env.command_resend_s

@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from orchestrator.domain import planning, preflight
 from orchestrator.domain.planning import ClusterView, Placed, PlannedReplica
 from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Node, Replica
-from orchestrator.services import checkpoints, outbox
+from orchestrator.services import checkpoints, fencing, outbox
 from orchestrator.services.checkpoints import NotThere
 from orchestrator.services.launching import launch_of
 from orchestrator.services.snapshot import cluster_view
@@ -58,7 +58,7 @@ def _dispatch(job_id: int, now: datetime) -> bool:
     view = cluster_view(cluster, ports_avoided=avoided, now=now)
     outcome = planning.place(spec, view, port_offset=(job.pk + job.attempt) * PORT_STRIDE)
     begin = checkpoints.to_begin_with(job, spec, now=now)
-    reason = _why_not(begin, outcome) or _blocked(spec, view, outcome)
+    reason = fencing.waits_for(job) or _why_not(begin, outcome) or _blocked(spec, view, outcome)
     if not isinstance(outcome, Placed) or isinstance(begin, NotThere) or reason:
         if job.waiting_for != reason:
             Job.objects.filter(pk=job.pk).update(waiting_for=reason, not_before=None)

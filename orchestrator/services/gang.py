@@ -117,8 +117,8 @@ def on_unanswered(*, replica: Replica, reason: str, now: datetime) -> None:
 
 
 @transaction.atomic
-def on_lost(*, replica: Replica, reason: str, now: datetime) -> None:
-    """The control plane gives a replica up: nobody answers for it any more."""
+def on_lost(*, replica: Replica, reason: str, now: datetime, held: bool = False) -> None:
+    """The control plane gives a replica up: nobody answers for it any more. It may still run while it is `held`."""
     fresh = _locked(replica)
     if fresh is None or fresh.status in TERMINAL_REPLICA:
         return
@@ -129,6 +129,7 @@ def on_lost(*, replica: Replica, reason: str, now: datetime) -> None:
         text=f"{fresh} on {fresh.node_name} was given up: {reason}",
         cause=Cause.NODE_LOST.value,
         reason=reason,
+        held=held,
     )
     advance(job_id=fresh.job_id, now=now)
 

@@ -10,13 +10,12 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, OuterRef
 
-from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Job, JoinToken, Node, Replacement, Replica, ServiceBeat
-from orchestrator.services import dispatch, draining, failing_nodes, gang, outbox, strays
+from orchestrator.services import dispatch, draining, failing_nodes, gang, outbox, silence, strays
 from orchestrator.services.transitions import move_node
-from worker_agent.protocol.states import Cause, JobStatus, NodeState
+from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus
 
 logger = logging.getLogger(__name__)
 
@@ -39,31 +38,27 @@ def sweep(*, now: datetime) -> None:
 
 def beat(*, name: str, now: datetime) -> None:
     """A control-plane loop says that it is alive; a break begins its life anew."""
-    alive = ServiceBeat.objects.filter(name=name, beat_at__gte=now - BEAT_BREAK).update(beat_at=now)
+    alive = ServiceBeat.objects.filter(name=name, beat_at__range=_lately(now)).update(beat_at=now)
     if not alive:
         ServiceBeat.objects.update_or_create(name=name, defaults={"alive_since": now, "beat_at": now})
 
 
 def lose_silent_nodes(*, now: datetime) -> None:
-    """A node not heard of for `NODE_LOST_AFTER_S`, while ingest was listening, is lost with all that runs there."""
+    """A node not heard of for `NODE_LOST_AFTER_S`, while ingest was listening, is lost; what runs there is given up
+    when its lease is over, too."""
     limit = timedelta(seconds=settings.NODE_LOST_AFTER_S)
     listening_since = _listening_since(now)
-    if listening_since is None or now - listening_since < limit:
-        return
-    silent = Node.objects.exclude(state=NodeState.LOST.value).filter(
-        Q(last_seen_at__lt=now - limit) | Q(last_seen_at=None, joined_at__lt=now - limit)
-    )
-    for node in silent:
-        seen = node.last_seen_at or node.joined_at
-        reason = f"Not heard of for {(now - seen).total_seconds():.0f} s (last at {seen:%H:%M:%S} UTC)."
-        move_node(node=node, to=NodeState.LOST, now=now, reason=reason, text=f"{node.name} is lost. {reason}")
-    for replica in (
-        Replica.objects.filter(node__state=NodeState.LOST.value)
-        .exclude(status__in=TERMINAL_REPLICA)
-        .select_related("node")
-    ):
-        name, reason = replica.node_name, replica.node.state_reason if replica.node else ""
-        gang.on_lost(replica=replica, reason=f"Node {name} is lost. {reason}".strip(), now=now)
+    silences = silence.silences(listening_since=listening_since)
+    if listening_since is not None and now - listening_since >= limit:
+        for node in Node.objects.exclude(state=NodeState.LOST.value).defer("inventory", "sample", "holding"):
+            seen = node.last_seen_at or node.joined_at
+            silent_s = max((now - seen).total_seconds(), silences.get(node.pk, 0.0))
+            if silent_s > limit.total_seconds():
+                reason = f"Not heard of for {silent_s:.0f} s (last at {seen:%H:%M:%S} UTC)."
+                move_node(node=node, to=NodeState.LOST, now=now, reason=reason, text=f"{node.name} is lost. {reason}")
+                silence.tell_jobs(node)
+        silence.give_up(silences, now=now)
+    silence.release(silences)
 
 
 def settle_gangs(*, now: datetime) -> None:
@@ -102,12 +97,17 @@ def tidy(*, now: datetime) -> None:
     JoinToken.objects.filter(expires_at__lt=now - TOKENS_KEPT).delete()
     # What one process of a running gang held waits for the one that takes its place.
     awaits = Replacement.objects.filter(job=OuterRef("job"), back_at=None, job__status=JobStatus.RUNNING.value)
-    Replica.objects.filter(held=True, status__in=TERMINAL_REPLICA).exclude(Exists(awaits)).update(held=False)
+    Replica.objects.filter(held=True, status=ReplicaStatus.EXITED.value).exclude(Exists(awaits)).update(held=False)
 
 
 def _listening_since(now: datetime) -> datetime | None:
-    row = ServiceBeat.objects.filter(name=INGEST_BEAT, beat_at__gte=now - BEAT_BREAK).first()
+    row = ServiceBeat.objects.filter(name=INGEST_BEAT, beat_at__range=_lately(now)).first()
     return row.alive_since if row else None
+
+
+def _lately(now: datetime) -> tuple[datetime, datetime]:
+    """A beat from the future is none: the clock was set."""
+    return now - BEAT_BREAK, now + BEAT_BREAK
 
 
 STEPS: tuple[Callable[..., None], ...] = (

@@ -14,10 +14,11 @@ from math import isfinite
 
 import msgspec
 import numpy as np
+from django.db.models import F
 
 from orchestrator import live, series
 from orchestrator.models import Cursor, Event, Job, Node, Replica
-from orchestrator.services import checkpoints, dirty, gang, outputs, progress, transitions
+from orchestrator.services import checkpoints, dirty, fencing, gang, outputs, progress, transitions
 from orchestrator.services.outputs import Output
 from worker_agent.protocol.codec import decode_record
 from worker_agent.protocol.records import (
@@ -45,6 +46,7 @@ INT64_MAX = 2**63 - 1
 # Of replicas and jobs, what storing and announcing need; a batch is too frequent for whole rows.
 COLUMNS = (
     *("job_id", "attempt", "role", "index", "incarnation", "superseded", "node_id", "log_size", "step"),
+    "status",
     *(f"job__{field.attname}" for field in Job._meta.concrete_fields),
     *("job__owner__username", "job__cluster__name"),
 )
@@ -55,7 +57,10 @@ PointLists = tuple[list[int], list[float], list[float]]
 
 @dataclass
 class Intake:
-    """What one replica said in this batch, decoded; `stored` is the part [start, end) of each stream it came from."""
+    """What one replica said in this batch, decoded; `stored` is the part [start, end) of each stream it came from.
+
+    Of a replica that `is_fenced` only the end is taken; `refused` counts all that it said.
+    """
 
     replica: Replica
     points: dict[str, PointLists] = field(default_factory=dict)
@@ -66,6 +71,8 @@ class Intake:
     checkpoints: list[Checkpointed] = field(default_factory=list)
     moments: list[Started | Phase | Exit] = field(default_factory=list)
     stored: dict[str, tuple[int, int]] = field(default_factory=dict)
+    is_fenced: bool = False
+    refused: int = 0
 
 
 def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
@@ -89,11 +96,12 @@ def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
             cursor = cursors.setdefault(
                 (replica.pk, report.stream), Cursor(replica=replica, stream=report.stream, offset=0)
             )
-            intake = intakes.setdefault(replica.pk, Intake(replica))
+            intake = intakes.setdefault(replica.pk, Intake(replica, is_fenced=fencing.is_fenced(replica)))
             _take(intake, report, cursor)
             acks[node.pk][mark] = cursor.offset
     news = [intake for intake in intakes.values() if intake.stored]
     _save_cursors(news, cursors)
+    _count_refused(news)
     _store_points(news)
     logs = outputs.store({intake.replica: intake.output for intake in news if intake.output})
     for intake in news:
@@ -136,7 +144,8 @@ def _take(intake: Intake, report: Records, cursor: Cursor) -> None:
     for end, data in zip(report.offsets, report.records, strict=True):
         if end > cursor.offset:
             try:
-                _sort_in(intake, decode_record(data))
+                sort = _sort_out if intake.is_fenced else _sort_in
+                sort(intake, decode_record(data))
             except (msgspec.DecodeError, ValueError, OverflowError) as error:
                 note_skipped(intake.replica, why=str(error))
     cursor.offset = report.end
@@ -167,6 +176,22 @@ def _sort_in(intake: Intake, record: Record) -> None:
         case Failure():
             # The shim repeats it in its Exit, and the traceback is on stderr, so in the log.
             pass
+
+
+def _sort_out(intake: Intake, record: Record) -> None:
+    """Another process has been launched in its place. Its Exit moves nothing, but says how long its streams are."""
+    intake.refused += 1
+    if isinstance(record, Exit):
+        intake.moments.append(record)
+
+
+def _count_refused(intakes: Iterable[Intake]) -> None:
+    for intake in intakes:
+        if intake.refused:
+            replica = intake.replica
+            Replica.objects.filter(pk=replica.pk).update(refused=F("refused") + intake.refused)
+            text = f"{replica.words} was given up and launched anew: what its old process says now is refused."
+            _note_once(replica, kind="output_refused", text=text)
 
 
 def _add_points(points: dict[str, PointLists], record: Points) -> None:

@@ -82,7 +82,7 @@ def repeat_stops(*, now: datetime) -> None:
 def refuse_unanswered_launches(*, now: datetime) -> None:
     """Replicas whose agent lives but never took the launch command."""
     unanswered = Replica.objects.filter(status=ReplicaStatus.ASSIGNED.value, stop_sent_at=None, node__isnull=False)
-    for replica in unanswered.filter(
+    for replica in unanswered.exclude(node__state=NodeState.LOST.value).filter(
         Exists(
             Command.objects.filter(
                 replica=OuterRef("pk"), kind="launch", acked_at=None, created_at__lt=now - LAUNCH_TAKEN_WITHIN

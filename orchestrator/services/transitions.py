@@ -51,12 +51,13 @@ def move_job(
 
 
 def move_replica(*, replica: Replica, to: ReplicaStatus, now: datetime, text: str = "", **columns: object) -> None:
-    """Move a replica. Ended replicas give their port and devices back at once. `text` "" writes no event."""
+    """Move a replica. Ended replicas give their port and devices back at once, unless `held`. `text` "" writes no
+    event."""
     was = ReplicaStatus(replica.status)
     if to not in REPLICA_TRANSITIONS[was]:
         raise IllegalTransition(f"replica {replica.pk}: {was.value} → {to.value}")
     if to in TERMINAL_REPLICA:
-        columns |= {"held": False, "ended_at": now}
+        columns = {"held": False, "ended_at": now} | columns
     moved = Replica.objects.filter(pk=replica.pk, status=was.value, attempt=replica.attempt).update(
         status=to.value, **columns
     )

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from orchestrator import series
 from orchestrator.ingest import Ingest
-from orchestrator.models import Cursor, Node, Replica
+from orchestrator.models import Cursor, Job, Node, Replica
 from orchestrator.queries import telemetry
 from tests.data.conftest import NOW
-from tests.data.fakes import FakeAgent, FakeRedis, log, points
+from tests.data.fakes import NOW_S, FakeAgent, FakeRedis, log, points
 from tests.factories import make_job, make_node, make_replica
+from worker_agent.protocol.records import Exit
 from worker_agent.protocol.reports import REPORTS_KEY
-from worker_agent.protocol.states import JobStatus
+from worker_agent.protocol.states import Cause, JobStatus
 
 pytestmark = pytest.mark.django_db
 
@@ -159,3 +160,44 @@ def test_an_earlier_attempt_is_fenced(agent: FakeAgent, step: Callable[[], int])
     step()
     assert loss_of(agent.replica) == []
     assert agent.acked == agent.size
+
+
+@pytest.fixture
+def given_up(agent: FakeAgent) -> FakeAgent:
+    """The agent speaks for a replica that was lost with its node; its job has been launched again."""
+    Replica.objects.filter(pk=agent.replica.pk).update(status="lost", held=False)
+    Job.objects.update(attempt=2)
+    return agent
+
+
+def test_what_a_replica_says_after_another_took_its_place_is_refused_and_counted_once(
+    given_up: FakeAgent, redis: FakeRedis, step: Callable[[], int]
+) -> None:
+    shim = FakeAgent(redis, given_up.replica, stream="shim")
+    speak(given_up, 3)
+    given_up.send()
+    final = {"trainer": given_up.size, "shim": 500}
+    shim.say(log("late"), Exit(at=NOW_S, code=0, signal=None, cause=Cause.COMPLETED, message="", final=final))
+    shim.send()
+    step()
+    given_up.send()
+    shim.send()
+    step()
+    replica = Replica.objects.get()
+    assert (replica.status, replica.refused, replica.log_size) == ("lost", 8, 0)
+    assert (loss_of(replica), Job.objects.get().step) == ([], 0)
+    assert (given_up.acked, shim.acked) == (given_up.size, shim.size)
+    assert dict(Cursor.objects.values_list("stream", "final")) == final
+    told = replica.job.events.get(kind="output_refused").text
+    assert told == "worker 0 was given up and launched anew: what its old process says now is refused."
+
+
+def test_what_a_lost_replica_says_before_another_takes_its_place_is_kept(
+    given_up: FakeAgent, step: Callable[[], int]
+) -> None:
+    Job.objects.update(attempt=1)
+    speak(given_up, 3)
+    given_up.send()
+    step()
+    assert len(loss_of(given_up.replica)) == 3
+    assert Replica.objects.get().refused == 0

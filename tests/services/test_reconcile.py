@@ -23,7 +23,8 @@ def kinds(node_or_replica, kind):
     return Command.objects.filter(node=node_or_replica, kind=kind)
 
 
-def test_a_silent_node_is_lost_with_its_replicas_and_their_jobs_are_launched_again(now):
+def test_a_silent_node_is_lost_with_its_replicas_and_their_jobs_are_launched_again(now, settings):
+    settings.LEASE_S = 0  # with one: test_silence.py
     job = make_gang_job(make_lab())
     first, second = run(job, now)
     moment = later(now, 11)

@@ -1,0 +1,42 @@
+"""What of an earlier launch may still run although its node is silent: reads for dispatch, records and the sweep.
+
+The shim ends a process whose node has been out of touch for longer than the lease that came with its launch
+(`worker_agent/lease.py`). A replica that was given up with its node holds its devices and ports until that must have
+happened (`silence.py`); so long its job is not launched again, and after it what the old process said counts no more.
+"""
+
+import msgspec
+from django.conf import settings
+
+from orchestrator.models import Command, Job, Replica
+from worker_agent.protocol.codec import decode_command
+from worker_agent.protocol.commands import Launch
+from worker_agent.protocol.states import ReplicaStatus
+
+
+def waits_for(job: Job) -> str:
+    """What of the job's last launch may still run, in words; "" when nothing does."""
+    lost = job.replicas.filter(attempt=job.attempt, held=True, status=ReplicaStatus.LOST.value)
+    rows = list(lost.order_by("role", "index"))
+    if not rows:
+        return ""
+    names = ", ".join(f"{replica.words} on {replica.node_name}" for replica in rows)
+    return (
+        f"waits until {names} has ended for sure: a process ends itself once its node has been out of touch "
+        f"for {lease_s(rows[0]):g} s"
+    )
+
+
+def is_fenced(replica: Replica) -> bool:
+    """Whether another one has been launched in the place of this lost replica: what it still says counts no more."""
+    return replica.status == ReplicaStatus.LOST and (replica.superseded or replica.attempt < replica.job.attempt)
+
+
+def lease_s(replica: Replica) -> float:
+    """The lease that came with its launch; 0 where its process runs on for ever."""
+    row = Command.objects.filter(replica=replica, kind="launch").order_by("-pk").first()
+    try:
+        launch = decode_command(bytes(row.body)) if row is not None else None
+    except msgspec.DecodeError:
+        return float(settings.LEASE_S)
+    return launch.lease_s if isinstance(launch, Launch) else 0.0
