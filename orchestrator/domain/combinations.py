@@ -184,12 +184,6 @@ RULES = (
         "`gang`",
     ),
     Rule(
-        "resume_from",
-        lambda s: s.resume_from > 0 and s.strategy is Strategy.TENSOR_PARALLEL,
-        "no process of Tensor parallel holds a whole model to take up: begin anew with 0, or choose a strategy whose "
-        "devices hold all of it",
-    ),
-    Rule(
         "checkpoint_steps",
         lambda s: s.checkpoint_steps > 0 and s.checkpoints_kept == 0,
         "none would be kept: set `checkpoints_kept` to 1 or more, or `checkpoint_steps` to 0",

@@ -65,7 +65,7 @@ Decision = Wait | End | Rest | Kept | Finish
 
 def saves(spec: JobSpec) -> bool:
     """Whether a job of this kind writes a checkpoint when it is paused."""
-    return spec.kind is Kind.RECIPE and spec.checkpoints_kept > 0 and spec.strategy is not Strategy.TENSOR_PARALLEL
+    return spec.kind is Kind.RECIPE and spec.checkpoints_kept > 0
 
 
 def is_saver(role: Role, index: int, *, strategy: Strategy, roles: Sequence[Role]) -> bool:

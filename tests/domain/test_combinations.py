@@ -59,7 +59,6 @@ REFUSED = [
     ("mirrored", {"checkpoint_steps": 10, "checkpoints_kept": 0}, "checkpoint_steps", "none would be kept"),
     ("parameter_server", {"ps": 1, "keras": Keras.KERAS3}, "keras", "Keras 3 loses updates"),
     ("tensor_parallel", {"keras": Keras.TF_KERAS}, "keras", "splits models of Keras 3"),
-    ("tensor_parallel", {"resume_from": 3}, "resume_from", "begin anew with 0"),
     ("mirrored", {"communication": "ring"}, "communication", "choose multi_worker_mirrored"),
     ("multi_worker_mirrored", {"cross_device": "nccl"}, "cross_device", "choose mirrored"),
     ("mirrored", {"min_shard_bytes": 1}, "min_shard_bytes", "choose parameter_server"),

@@ -25,7 +25,7 @@ def test_which_jobs_save():
     assert saves(spec())
     assert not saves(spec(checkpoints_kept=0))
     assert not saves(spec(kind=Kind.SCRIPT))
-    assert not saves(spec(Strategy.TENSOR_PARALLEL))
+    assert saves(spec(Strategy.TENSOR_PARALLEL))
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,17 @@ def assert_as_if_uninterrupted(parts: list[Member], whole: Member) -> None:
     assert parts[1].summaries()[-1].metrics == pytest.approx(whole.summaries()[-1].metrics, abs=TOLERANCE)
 
 
-def test_a_synchronous_gang_saves_the_same_step_though_one_was_asked(keras3: Zygote, tmp_path: Path) -> None:
-    strategy, given = Strategy.MULTI_WORKER_MIRRORED, {"workers": 2, "global_batch_size": 48, "params": {"dropout": 0.2}}
+@pytest.mark.parametrize(
+    ("strategy", "given"),
+    [
+        (Strategy.MULTI_WORKER_MIRRORED, {"global_batch_size": 48, "params": {"dropout": 0.2}}),
+        (Strategy.TENSOR_PARALLEL, {"model_parallel": 2}),
+    ],
+)
+def test_a_synchronous_gang_saves_the_same_step_though_one_was_asked(
+    strategy: Strategy, given: dict[str, object], keras3: Zygote, tmp_path: Path
+) -> None:
+    given = {"workers": 2, **given}
     first = paused(tmp_path / "first", keras3, "worker:1", strategy, **given)
     first.wait()
     ends = {member.name: member.exit() for member in first.members}

@@ -28,7 +28,7 @@ import tensorflow as tf
 
 from worker_agent.checkpoint_folder import complete_in, digest_of, is_whole, parts_of, prune, remove, write_marker
 from worker_agent.protocol.checkpoints import MARKER, Marker, Variable, name_of, order_of
-from worker_agent.protocol.records import Checkpointed, Facts
+from worker_agent.protocol.records import Checkpointed
 from worker_agent.trainer import runtime
 from worker_agent.trainer.emit import Emitter, say
 from worker_agent.trainer.outcome import Paused, TrainingFailed
@@ -93,7 +93,12 @@ class Variables:
             self._checkpoint().read(prefix).assert_existing_objects_matched()
 
     def _checkpoint(self) -> Any:
-        return tf.train.Checkpoint(**{f"v{place:05d}": each for place, each in enumerate(self.listed)})
+        return tf.train.Checkpoint(**{name_of_place(place): each for place, each in enumerate(self.listed)})
+
+
+def name_of_place(place: int) -> str:
+    """The name of the variable number `place` in a checkpoint."""
+    return f"v{place:05d}"
 
 
 class Checkpoints:
@@ -133,7 +138,7 @@ class Checkpoints:
         _check_fit(marker, self._size, self._state.variables)
         self._state.read(str(self._folder / PREFIX))
         told = {"checkpoint": marker.name, "step": marker.step, "job": marker.job_id}
-        self._emitter.record(Facts(at=time(), facts={"resumed": told}))
+        self._emitter.facts(resumed=told)
         if self._run.chief:
             of = f" of j-{marker.job_id}" if marker.job_id else ""
             say(f"goes on from the checkpoint at step {marker.step} (epoch {marker.epoch}){of}")
@@ -244,7 +249,7 @@ class Checkpoints:
         why = f"{place} could not be written: {getattr(error, 'strerror', None) or error}"
         self._refusal = f"{why}."
         say(f"No checkpoint: {why}")
-        self._emitter.record(Facts(at=time(), facts={"checkpoint_failed": why[:500]}))
+        self._emitter.facts(checkpoint_failed=why[:500])
 
 
 def wait_for_next(

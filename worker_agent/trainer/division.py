@@ -35,6 +35,11 @@ class Division:
     files: int = 0
 
     @property
+    def told(self) -> dict[str, Any]:
+        """As a fact of a replica."""
+        return {"policy": self.policy, "reason": self.reason, "files": self.files}
+
+    @property
     def reads_apart(self) -> bool:
         """True where a pipeline reads only what it trains on; nobody then knows the rows of the others."""
         return self.policy in (Policy.RECIPE, Policy.FILE)

@@ -28,6 +28,7 @@ from worker_agent.trainer.run import from_plan
 from worker_agent.trainer.script import launcher
 
 FLAVOURS = ("keras3", "tf_keras")
+SYNCHRONOUS = ("one_device", "mirrored", "multi_worker_mirrored", "central_storage", "evaluator")
 REQUEST_BYTES = 4096
 REQUEST_S = 2.0
 HOUSEKEEPING_S = 1.0
@@ -60,9 +61,9 @@ def preload(flavour: str) -> None:
         from worker_agent.trainer import keras_alias
 
         keras_alias.install()
-        rooms = ("parameter_server",)
+        rooms = (*SYNCHRONOUS, "parameter_server")
     else:
-        rooms = ("one_device", "mirrored", "multi_worker_mirrored")
+        rooms = (*SYNCHRONOUS, "tensor_parallel", "pipeline")
     for room in rooms:
         importlib.import_module(f"worker_agent.trainer.strategies.{room}")
     importlib.import_module("worker_agent.trainer.__main__")

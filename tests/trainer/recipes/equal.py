@@ -14,7 +14,7 @@ from worker_agent.trainer.emit import log
 
 TITLE = "Equal"
 DESCRIPTION = "For tests."
-CASES = ["sgd", "adam", "structures", "synchronized", "own_step", "table"]
+CASES = ["sgd", "adam", "adamw", "structures", "synchronized", "own_step", "table"]
 PARAMS = {"case": {"type": "choice", "default": "sgd", "choices": CASES, "help": ""}}
 WIDTH = 8
 ROWS = 240
@@ -78,6 +78,7 @@ def build_model(params):
         optimizer = {
             "sgd": lambda: optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.5),
             "adam": lambda: optimizers.Adam(0.01),
+            "adamw": lambda: optimizers.AdamW(0.01, weight_decay=0.02, clipnorm=0.5),
             "synchronized": lambda: optimizers.LossScaleOptimizer(
                 optimizers.Adam(0.01, global_clipnorm=0.3), initial_scale=2.0**10
             ),

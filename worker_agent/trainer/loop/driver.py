@@ -5,12 +5,11 @@ execution) is global, so all processes decide the same.
 """
 
 from collections.abc import Callable
-from time import perf_counter, time
+from time import perf_counter
 from typing import Any
 
 import keras
 
-from worker_agent.protocol.records import Facts
 from worker_agent.trainer.checkpoints import Checkpoints
 from worker_agent.trainer.emit import Emitter
 from worker_agent.trainer.loop.evaluate import Evaluation
@@ -22,6 +21,8 @@ from worker_agent.trainer.loop.voice import Voice
 from worker_agent.trainer.memory import peak_bytes
 from worker_agent.trainer.size import Size
 from worker_agent.trainer.stopping import StopSignal
+
+_BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
 
 class Driver:
@@ -57,7 +58,7 @@ class Driver:
         self._pace = Pace(fixed=steps_per_execution)
         self._is_traced = False
         self._done = checkpoints.start.step
-        self._per_step = bool(callbacks)
+        self._per_step = any(_sees_batches(each) for each in callbacks)
         self._callbacks = keras.callbacks.CallbackList(
             callbacks, add_history=True, model=learner.model, epochs=size.epochs, steps=size.steps_per_epoch, verbose=0
         )
@@ -96,7 +97,7 @@ class Driver:
                 logs |= {f"val_{name}": value for name, value in self._validation.run(moves).items()}
         seconds = perf_counter() - began
         self._voice.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._rate.now, seconds=seconds)
-        self._emitter.record(Facts(at=time(), facts={"memory_bytes": peak_bytes()}))
+        self._emitter.facts(memory_bytes=peak_bytes())
         with self._emitter.pulse.during("callbacks"):
             self._callbacks.on_epoch_end(epoch, logs)
         last = self._model.stop_training or epoch + 1 == self._size.epochs
@@ -131,3 +132,9 @@ class Driver:
         if self._per_step:
             for i, loss in enumerate(losses.tolist()):
                 self._callbacks.on_train_batch_end(in_epoch + i, {"loss": loss})
+
+
+def _sees_batches(callback: Any) -> bool:
+    """True where a callback has a hook of its own that is called for every batch, in its class or put on it."""
+    kinds = ((getattr(callback, name), getattr(keras.callbacks.Callback, name)) for name in _BATCH_HOOKS)
+    return any(getattr(own, "__func__", None) is not stock for own, stock in kinds)

@@ -8,6 +8,8 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import keras
@@ -169,9 +171,19 @@ def require(owner: Any, *names: str) -> None:
     missing = [name for name in names if not hasattr(owner, name)]
     if missing:
         raise TrainingFailed(
-            f"{runtime.keras_in_words()} has no {type(owner).__name__}.{missing[0]}, which the training loop needs: "
-            "install a version that this release of Trainyard was tested with."
+            f"{runtime.keras_in_words()} has no {getattr(owner, '__name__', type(owner).__name__)}.{missing[0]}, which "
+            "the training loop needs: install a version that this release of Trainyard was tested with."
         )
+
+
+def private(module: str, name: str) -> Any:
+    """A name from inside Keras; raises the same sentence where there is none."""
+    try:
+        home = import_module(module)
+    except ImportError:
+        home = ModuleType(module)
+    require(home, name)
+    return getattr(home, name)
 
 
 def replica_number() -> Any:

@@ -1,10 +1,25 @@
 """The learning rate of a run: given, scaled, and warmed up by the step. For Keras 3 and tf_keras optimizers alike."""
 
+import math
 from typing import Any
 
 import tensorflow as tf
 
 from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.run import Run
+from worker_agent.trainer.size import Size
+
+
+def rate_of(run: Run, optimizer: Any, size: Size, *, replicas: int) -> "Rate":
+    """As the job asks for it: scaled to `replicas` in sync, warmed up over so many of its epochs."""
+    spec = run.spec
+    return Rate(
+        optimizer,
+        base=spec.learning_rate,
+        target=run.scaled_rate,
+        factor={"linear": replicas, "sqrt": math.sqrt(replicas)}.get(spec.lr_scaling, 1),
+        warmup_steps=round(spec.warmup_epochs * size.steps_per_epoch),
+    )
 
 
 class Rate:

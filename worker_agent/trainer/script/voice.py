@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from threading import Lock
 from time import monotonic, time
 
-from worker_agent.protocol.records import Facts, FactValue, Progress, Summary
+from worker_agent.protocol.records import FactValue, Progress, Summary
 from worker_agent.trainer.emit import Emitter
 
 SUMMARY_S = 1.0
@@ -80,7 +80,7 @@ class ScriptVoice:
 
     def facts(self, **facts: FactValue) -> None:
         """What is particular to this process."""
-        self._emitter.record(Facts(at=time(), facts=facts))
+        self._emitter.facts(**facts)
 
     def flush(self) -> None:
         """Tell what is known and not told yet of a custom loop."""

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker_agent.protocol.checkpoints import order_of
-from worker_agent.protocol.records import Facts, Summary
+from worker_agent.protocol.records import Summary
 from worker_agent.protocol.states import Strategy
 from worker_agent.trainer import data, program, runtime
 from worker_agent.trainer.checkpoints import Checkpoints, Start, Variables, load, wait_for_next
@@ -43,8 +43,7 @@ def train(task: Task) -> None:
         lambda: data.validation_input(alone, judged, workers=1, worker=0, batch=spec.global_batch_size),
         task.stop,
     )
-    facts = {"keras": runtime.keras_in_words(), "devices": task.devices[:1], "precision": spec.precision}
-    task.emitter.record(Facts(at=time(), facts=facts))
+    task.emitter.facts(keras=runtime.keras_in_words(), devices=task.devices[:1], precision=spec.precision)
     task.emitter.phase("evaluating")
     checkpoints = Checkpoints(run, task.emitter)
     size = size_of(rows=data.count_rows(rows), global_batch=spec.global_batch_size, replicas=1, epochs=spec.epochs)
@@ -79,6 +78,6 @@ def _judge(task: Task, evaluation: Evaluation, step: int, epoch: int) -> None:
     metrics: dict[str, Any] = {f"val_{name}": value for name, value in evaluation.run().items()}
     task.emitter.log(step, **metrics)
     task.emitter.record(Summary(at=time(), epoch=epoch, metrics=metrics))
-    task.emitter.record(Facts(at=time(), facts={"memory_bytes": peak_bytes()}))
+    task.emitter.facts(memory_bytes=peak_bytes())
     told = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
     say(f"step {step}  {told}  ({perf_counter() - began:.1f} s)")

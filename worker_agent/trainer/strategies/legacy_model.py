@@ -10,14 +10,14 @@ from typing import Any
 import tensorflow as tf
 
 from worker_agent.trainer import runtime
-from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.loop.learner import check_model
 from worker_agent.trainer.program import Program
 
 
 def build(recipe: Program, rows: tf.data.Dataset, *, seed: int) -> Any:
     """The recipe's model with weights, optimizer slots and metrics, from `seed`. `rows` are some of its input."""
     runtime.seed_everything(seed)
-    model = _checked(recipe.model())
+    model = check_model(recipe.model())
     model.build(tf.nest.map_structure(lambda spec: (None, *spec.shape), rows.element_spec[0]))
     model.optimizer.build(model.trainable_variables)
     for batch in rows.take(2).batch(2):  # metrics create their variables when they see data
@@ -75,12 +75,3 @@ def copy_state(source: Sequence[Any], target: Sequence[Any]) -> None:
 def _whole(variable: Any) -> Any:
     container = getattr(variable, "_sharded_container", None)
     return variable if container is None else container()
-
-
-def _checked(model: Any) -> Any:
-    if not isinstance(model, tf.keras.Model):
-        kind = f"{type(model).__module__}.{type(model).__name__}"
-        raise TrainingFailed(f"build_model() returned {kind}, which is no tf_keras model.")
-    if model.optimizer is None:
-        raise TrainingFailed("build_model() returned a model that is not compiled: call model.compile(…) in it.")
-    return model

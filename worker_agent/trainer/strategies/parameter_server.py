@@ -5,11 +5,8 @@ executions of several steps through a `Pump` and is the only one with anything t
 `global_batch_size` examples make one update of one worker, shared by its devices.
 """
 
-from time import time
-
 import tensorflow as tf
 
-from worker_agent.protocol.records import Facts
 from worker_agent.protocol.states import Role
 from worker_agent.trainer import rendezvous, runtime
 from worker_agent.trainer.strategies.coordinator import Coordinator
@@ -22,7 +19,7 @@ from worker_agent.trainer.strategies.variable_load import partitioner
 def train(task: Task) -> None:
     """In the chief: the training. In a worker or ps: serve until the process is ended from outside."""
     devices = task.devices if task.run.role is Role.WORKER else []
-    task.emitter.record(Facts(at=time(), facts={"keras": runtime.keras_in_words(), "devices": devices}))
+    task.emitter.facts(keras=runtime.keras_in_words(), devices=devices)
     if task.run.role is Role.CHIEF:
         _coordinate(task)
     else:

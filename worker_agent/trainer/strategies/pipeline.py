@@ -10,12 +10,11 @@ import tensorflow as tf
 
 from worker_agent.trainer import data, export, program, rendezvous, runtime
 from worker_agent.trainer.checkpoints import Checkpoints
-from worker_agent.trainer.loop.driver import Driver
 from worker_agent.trainer.loop.evaluate import Evaluation
-from worker_agent.trainer.loop.rate import Rate
-from worker_agent.trainer.loop.voice import Voice
+from worker_agent.trainer.loop.rate import rate_of
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.size import Size, size_of
+from worker_agent.trainer.strategies import course
 from worker_agent.trainer.strategies.interface import Task
 from worker_agent.trainer.strategies.pipe import stages
 from worker_agent.trainer.strategies.pipe.learner import PipeLearner, PipeVariables
@@ -95,13 +94,7 @@ def _drive(task: Task, recipe: program.Program, learner: PipeLearner, rows: data
     train_data = data.training_input(learner.strategy, rows, size, seed=spec.seed, start_step=checkpoints.start.step)
     with learner.plan.placing():
         learner.create_variables(train_data.element_spec)
-    rate = Rate(
-        learner.optimizer,
-        base=spec.learning_rate,
-        target=run.scaled_rate,
-        factor=1,
-        warmup_steps=round(spec.warmup_epochs * size.steps_per_epoch),
-    )
+    rate = rate_of(run, learner.optimizer, size, replicas=1)
     steps = Steps(
         learner=learner,
         rate=rate,
@@ -115,25 +108,18 @@ def _drive(task: Task, recipe: program.Program, learner: PipeLearner, rows: data
         checkpoints.restore()
         if checkpoints.has_other_rate:
             rate.take()
-    voice = Voice(task.emitter, size, leads=True, workers=1)
-    voice.last_metrics = checkpoints.metrics
-    driver = Driver(
+    trained = course.take(
+        task,
+        recipe=recipe,
         learner=learner,
         steps=steps,
         rate=rate,
         size=size,
-        validation=_validation(task, learner, recipe),
-        average_state=lambda: None,
-        callbacks=recipe.callbacks(),
-        emitter=task.emitter,
-        voice=voice,
-        stop=task.stop,
         checkpoints=checkpoints,
-        steps_per_execution=spec.steps_per_execution,
+        validation=_validation(task, learner, recipe),
+        workers=1,
     )
-    steps_done = driver.train()
-    task.emitter.phase("saving")
-    export.write(run, recipe, learner.model, metrics=voice.last_metrics, steps=steps_done)
+    export.write(run, recipe, learner.model, metrics=trained.metrics, steps=trained.steps)
 
 
 def _validation(task: Task, learner: PipeLearner, recipe: program.Program) -> Any:

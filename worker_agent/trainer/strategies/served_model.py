@@ -1,14 +1,13 @@
 """The model of a parameter-server training: its variables on the servers, and what the coordinator does with them as a
 whole: initial values, learning rate, checkpoints, export."""
 
-import math
 from typing import Any
 
 import tensorflow as tf
 
 from worker_agent.protocol.checkpoints import Variable
 from worker_agent.trainer.checkpoints import Checkpoints, Variables
-from worker_agent.trainer.loop.rate import Rate
+from worker_agent.trainer.loop.rate import rate_of
 from worker_agent.trainer.program import Program
 from worker_agent.trainer.run import Run
 from worker_agent.trainer.size import Size
@@ -43,13 +42,7 @@ class ServedModel:
             self._take_whole_initial_values(recipe, rows, seed=run.spec.seed)
         replicas = strategy.num_replicas_in_sync
         with strategy.scope():
-            self.rate = Rate(
-                self.model.optimizer,
-                base=run.spec.learning_rate,
-                target=run.scaled_rate,
-                factor={"linear": replicas, "sqrt": math.sqrt(replicas)}.get(run.spec.lr_scaling, 1),
-                warmup_steps=round(run.spec.warmup_epochs * size.steps_per_epoch),
-            )
+            self.rate = rate_of(run, self.model.optimizer, size, replicas=replicas)
 
     def resume(self, checkpoints: Checkpoints, size: Size) -> None:
         """Take up the checkpoint that the run begins with, if any, and be what is saved from now on."""

@@ -1,10 +1,7 @@
 """A process that only serves: a TensorFlow server on whose devices another process of the gang computes."""
 
-from time import time
-
 import tensorflow as tf
 
-from worker_agent.protocol.records import Facts
 from worker_agent.protocol.states import DeviceKind, Role
 from worker_agent.trainer.memory import peak_bytes
 from worker_agent.trainer.run import Run
@@ -30,7 +27,7 @@ def serve(task: Task) -> None:
     while True:
         if peak_bytes() > MEMORY_GROWTH * told:
             told = peak_bytes()
-            task.emitter.record(Facts(at=time(), facts={"memory_bytes": told}))
+            task.emitter.facts(memory_bytes=told)
         # Not server.join(): it would hold the interpreter, and nothing could be written or answered any more.
         task.stop.pause(MEMORY_EVERY_S)
 

@@ -1,25 +1,21 @@
 """What the synchronous strategies share: from a strategy object to the trained model, in either Keras."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import time
 from typing import Any
 
 import tensorflow as tf
 
-from worker_agent.protocol.records import Facts
 from worker_agent.trainer import data, export, program, runtime
 from worker_agent.trainer.checkpoints import Checkpoints, Variables
-from worker_agent.trainer.loop.driver import Driver
 from worker_agent.trainer.loop.evaluate import Evaluation, state_averager
 from worker_agent.trainer.loop.learner import Learner, learner_of
-from worker_agent.trainer.loop.rate import Rate
+from worker_agent.trainer.loop.rate import Rate, rate_of
 from worker_agent.trainer.loop.step import Steps
-from worker_agent.trainer.loop.voice import Voice
-from worker_agent.trainer.outcome import Paused, TrainingFailed
+from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.size import size_of
+from worker_agent.trainer.strategies import course
 from worker_agent.trainer.strategies.interface import Task
 
 
@@ -57,58 +53,41 @@ def train(task: Task, strategy: tf.distribute.Strategy, *, communication: str) -
     )
     learner.create_variables(_one_replica(train_data.element_spec))
     with strategy.scope():
-        rate = Rate(
-            learner.optimizer,
-            base=spec.learning_rate,
-            target=run.scaled_rate,
-            factor={"linear": replicas, "sqrt": math.sqrt(replicas)}.get(spec.lr_scaling, 1),
-            warmup_steps=round(spec.warmup_epochs * size.steps_per_epoch),
-        )
+        rate = rate_of(run, learner.optimizer, size, replicas=replicas)
     steps = Steps(learner=learner, rate=rate, train_data=train_data, global_batch=size.batch, parts=parts, jit=spec.jit)
     checkpoints.attach(Variables([*learner.state, steps.count], learner.metrics_as_sums), size=size, rate=rate.aim)
     if run.restore is not None:
         _resume(checkpoints, strategy, rate)
-    facts = {
-        "replicas_in_sync": replicas,
-        "devices": task.devices,
-        "communication": communication,
-        "keras": runtime.keras_in_words(),
-        "precision": spec.precision,
-        "accumulation": parts,
-        "jit": spec.jit,
-        "parameters": learner.model.count_params(),
-        "sharding": {"policy": division.policy, "reason": division.reason, "files": division.files},
-    }
-    task.emitter.record(Facts(at=time(), facts=facts))
-    voice = Voice(task.emitter, size, leads=run.chief, workers=run.workers)
-    voice.last_metrics = checkpoints.metrics
-    driver = Driver(
+    task.emitter.facts(
+        replicas_in_sync=replicas,
+        devices=task.devices,
+        communication=communication,
+        keras=runtime.keras_in_words(),
+        precision=spec.precision,
+        accumulation=parts,
+        jit=spec.jit,
+        parameters=learner.model.count_params(),
+        sharding=division.told,
+    )
+    trained = course.take(
+        task,
+        recipe=recipe,
         learner=learner,
         steps=steps,
         rate=rate,
         size=size,
-        validation=_validation(task, learner, recipe),
-        average_state=state_averager(learner),
-        callbacks=recipe.callbacks(),
-        emitter=task.emitter,
-        voice=voice,
-        stop=task.stop,
         checkpoints=checkpoints,
-        steps_per_execution=spec.steps_per_execution,
+        validation=_validation(task, learner, recipe),
+        workers=run.workers,
+        average_state=state_averager(learner),
+        leave_together=lambda: _leave_together(strategy, run.workers),
     )
-    try:
-        steps_done = driver.train()
-    except Paused:
-        _leave_together(strategy, run.workers)
-        raise
-    checkpoints.finish()
     if run.chief:
-        task.emitter.phase("saving")
-        export.write(run, recipe, learner.model, metrics=voice.last_metrics, steps=steps_done)
+        export.write(run, recipe, learner.model, metrics=trained.metrics, steps=trained.steps)
     elif learner.saves_together:
         with TemporaryDirectory(prefix="export-") as scratch:
             dropped = replace(run, artifacts=Path(scratch) / "artifacts")
-            export.write(dropped, recipe, learner.model, metrics=voice.last_metrics, steps=steps_done)
+            export.write(dropped, recipe, learner.model, metrics=trained.metrics, steps=trained.steps)
     _leave_together(strategy, run.workers)
 
 

@@ -1,31 +1,31 @@
 """Tensor parallel: each layer is split over `model_parallel` devices, and what is left of the gang splits the batch.
 
 One process or several, on one node or several: DTensor makes one mesh of all their devices, and every process runs the
-same steps. No process holds all parameters; only the export at the end brings the whole model together, in the chief.
+same steps. No process holds all parameters; checkpoints bring
+some variables together at a time, in the chief, and the export at the end the whole model.
 """
 
-import math
-from dataclasses import replace
-from time import time
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from worker_agent.protocol.records import Facts
+from worker_agent.protocol.states import DeviceKind
 from worker_agent.trainer import data, export, program, rendezvous, runtime
 from worker_agent.trainer.checkpoints import Checkpoints
-from worker_agent.trainer.emit import say
-from worker_agent.trainer.loop.driver import Driver
-from worker_agent.trainer.loop.rate import Rate
-from worker_agent.trainer.loop.voice import Voice
+from worker_agent.trainer.division import Division, Policy
+from worker_agent.trainer.loop.learner import private
+from worker_agent.trainer.loop.rate import Rate, rate_of
 from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.run import Run
 from worker_agent.trainer.size import Size, size_of
+from worker_agent.trainer.strategies import course
 from worker_agent.trainer.strategies.interface import Task
 from worker_agent.trainer.strategies.tensor import layouts, mesh, variables
 from worker_agent.trainer.strategies.tensor.mesh import Mesh
 from worker_agent.trainer.strategies.tensor.pins import Pins
 from worker_agent.trainer.strategies.tensor.steps import Evaluation, MeshModel, Steps
+from worker_agent.trainer.strategies.tensor.stored import MeshState
 
 LAYOUTS_TOLD = 200
 
@@ -45,29 +45,30 @@ def train(task: Task) -> None:
     size = size_of(
         rows=data.count_rows(rows.whole), global_batch=spec.global_batch_size, replicas=grid.batch, epochs=spec.epochs
     )
-    train_data = data.training_input(grid.share, rows, size, seed=spec.seed)
+    checkpoints = Checkpoints(run, task.emitter)
+    train_data = data.training_input(grid.share, rows, size, seed=spec.seed, start_step=checkpoints.start.step)
+    compute_output_spec = private("keras.src.backend", "compute_output_spec")
     with variables.deferred():
         model = variables.checked(recipe.model())
         batch = _symbols(train_data, size.batch)
         if not all(layer.built for layer in model._flatten_layers()):
-            keras.src.backend.compute_output_spec(model, batch[0], training=False)
+            compute_output_spec(model, batch[0], training=False)
     specs = layouts.of_model(model, recipe.layouts(), grid.model)
     listed = variables.place_all(model, grid, specs, batch)
     _tell(task, grid, model)
     learner = MeshModel(model, Pins(grid, model, specs))
-    _drive(task, grid, recipe, learner, listed, size, train_data)
+    _drive(task, grid, recipe, learner, listed, size, train_data, checkpoints)
 
 
 def check_spec(spec: Any) -> None:
     """Raise `TrainingFailed` for what this strategy does not do."""
-    refused = {
-        "precision": (spec.precision != "float32", "float32 only"),
-        "accumulation": (spec.accumulation != 1, "no accumulation: make the global batch smaller"),
-        "jit": (spec.jit, "no XLA"),
-        "validation": (spec.validation != "gang", "validation by the gang only"),
-        "resume_from": (spec.resume_from != 0, "no checkpoints yet: it writes none and begins with none"),
-    }
-    for wrong, reason in refused.values():
+    refused = (
+        (spec.precision != "float32", "float32 only"),
+        (spec.accumulation != 1, "no accumulation: make the global batch smaller"),
+        (spec.jit, "no XLA"),
+        (spec.validation != "gang", "validation by the gang only"),
+    )
+    for wrong, reason in refused:
         if wrong:
             raise TrainingFailed(f"Tensor parallel offers {reason}.")
 
@@ -101,55 +102,83 @@ def _tell(task: Task, grid: Mesh, model: Any) -> None:
         {"variable": path, "shape": list(value.shape), "layout": value.specs, "bytes_here": value.bytes_here}
         for path, value in placed
     ]
-    facts = {
-        "mesh": {"batch": grid.batch, "model": grid.model},
-        "replicas_in_sync": grid.batch,
-        "devices": task.devices,
-        "keras": runtime.keras_in_words(),
-        "precision": task.run.spec.precision,
-        "parameters": sum(value.elements_here for _, value in placed),
-        "parameters_total": sum(value.shape.num_elements() for _, value in placed),
-        "layouts": table[:LAYOUTS_TOLD],
-    }
-    task.emitter.record(Facts(at=time(), facts=facts))
-    if task.run.chief and task.run.artifacts is not None:
-        say("Tensor parallel writes no checkpoints; the whole model comes together once, in the chief, for model.keras")
+    task.emitter.facts(
+        mesh={"batch": grid.batch, "model": grid.model},
+        replicas_in_sync=grid.batch,
+        communication=_communication(task.run),
+        sharding=Division(policy=Policy.DATA, reason=_shared_out(grid)).told,
+        devices=task.devices,
+        keras=runtime.keras_in_words(),
+        precision=task.run.spec.precision,
+        parameters=sum(value.elements_here for _, value in placed),
+        parameters_total=sum(value.shape.num_elements() for _, value in placed),
+        layouts=table[:LAYOUTS_TOLD],
+    )
+
+
+def _communication(run: Run) -> str:
+    if run.workers * run.devices == 1:
+        return "none"
+    how = "NCCL" if run.device_kind is DeviceKind.GPU else "gRPC" if run.workers > 1 else "memory"
+    return f"DTensor, over {how}"
+
+
+def _shared_out(grid: Mesh) -> str:
+    if grid.batch == 1:
+        return "All devices split the layers, so each of them sees every row."
+    return f"Every process reads all rows and keeps those of its devices' place among {grid.batch} parts of a batch."
 
 
 def _drive(
-    task: Task, grid: Mesh, recipe: program.Program, learner: MeshModel, listed: list[Any], size: Size, train_data: Any
+    task: Task,
+    grid: Mesh,
+    recipe: program.Program,
+    learner: MeshModel,
+    listed: list[Any],
+    size: Size,
+    train_data: Any,
+    checkpoints: Checkpoints,
 ) -> None:
-    run, spec, model = task.run, task.run.spec, learner.model
-    rate = Rate(
-        model.optimizer,
-        base=spec.learning_rate,
-        target=run.scaled_rate,
-        factor={"linear": grid.batch, "sqrt": math.sqrt(grid.batch)}.get(spec.lr_scaling, 1),
-        warmup_steps=round(spec.warmup_epochs * size.steps_per_epoch),
-    )
-    voice = Voice(task.emitter, size, leads=run.chief, workers=run.workers)
-    validation_rows = data.Rows(recipe, "validation")
-    driver = Driver(
+    run, model = task.run, learner.model
+    rate = rate_of(run, model.optimizer, size, replicas=grid.batch)
+    steps = Steps(mesh=grid, learner=learner, variables=listed, rate=rate, train_data=train_data)
+    state = MeshState([*variables.values_of(model), steps.count], chief=run.chief)
+    checkpoints.attach(state, size=size, rate=rate.aim)
+    if run.restore is not None:
+        _resume(checkpoints, grid, rate)
+    rows = data.Rows(recipe, "validation")
+    validation = None
+    if rows.exist:
+        validation = Evaluation(
+            mesh=grid, learner=learner, variables=listed, rows=rows, batch=size.batch, stop=task.stop
+        )
+    trained = course.take(
+        task,
+        recipe=recipe,
         learner=learner,
-        steps=Steps(mesh=grid, learner=learner, variables=listed, rate=rate, train_data=train_data),
+        steps=steps,
         rate=rate,
         size=size,
-        validation=Evaluation(
-            mesh=grid, learner=learner, variables=listed, rows=validation_rows, batch=size.batch, stop=task.stop
-        )
-        if validation_rows.exist
-        else None,
-        average_state=lambda: None,
-        callbacks=recipe.callbacks(),
-        emitter=task.emitter,
-        voice=voice,
-        stop=task.stop,
-        checkpoints=Checkpoints(replace(run, checkpoints=None, restore=None), task.emitter),
-        steps_per_execution=spec.steps_per_execution,
+        checkpoints=checkpoints,
+        validation=validation,
+        workers=run.workers,
+        leave_together=lambda: _leave_together(grid),
     )
-    steps_done = driver.train()
-    task.emitter.phase("saving")
     variables.bring_together(model, keep=run.chief)
     if run.chief:
-        export.write(run, recipe, model, metrics=voice.last_metrics, steps=steps_done)
-    grid.mean(0.0)  # nobody leaves while the chief still saves: its coordination service would take that for a death
+        export.write(run, recipe, model, metrics=trained.metrics, steps=trained.steps)
+    _leave_together(grid)
+
+
+def _leave_together(grid: Mesh) -> None:
+    """Nobody leaves while the chief still saves: its coordination service would take that for a death."""
+    grid.mean(0.0)
+
+
+def _resume(checkpoints: Checkpoints, grid: Mesh, rate: Rate) -> None:
+    """Take up the checkpoint, in every process the same one."""
+    step = checkpoints.restore().step
+    if checkpoints.has_other_rate:
+        rate.take()
+    if grid.mean(step) != step:
+        raise TrainingFailed("The processes of this gang found different checkpoints: the folder is not shared by all.")

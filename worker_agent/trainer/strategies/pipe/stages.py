@@ -7,8 +7,8 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common.name_scope import current_path
 
+from worker_agent.trainer.loop.learner import private
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.run import Run
 
@@ -54,6 +54,8 @@ class Plan:
     @contextmanager
     def placing(self) -> Iterator[None]:
         """Variables made inside are made on the device of their layer's stage; all others where they would be."""
+
+        current_path = private("keras.src.backend.common.name_scope", "current_path")
 
         def on_stage(make: Any, **given: Any) -> Any:
             device = next((self._device_of[part] for part in current_path().split("/") if part in self._device_of), "")

@@ -133,6 +133,6 @@ class Mesh:
 
     def mean(self, number: float) -> float:
         """The mean over the devices of what each process says."""
-        mine = dtensor.pack([tf.constant([[number]])] * len(self._places), self.layout([BATCH, MODEL]))
+        mine = dtensor.pack([tf.constant([[number]], tf.float64)] * len(self._places), self.layout([BATCH, MODEL]))
         with dtensor.default_mesh(self.grid):
             return float(dtensor.unpack(tf.reduce_mean(mine))[0].numpy())

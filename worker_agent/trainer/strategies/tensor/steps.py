@@ -60,6 +60,7 @@ class Steps:
         self._model = learner.model
         self._rate = rate
         self._batches = iter(train_data)
+        self.count = tf.Variable(0, dtype=tf.int64, trainable=False)
         self._step = tf.function(on_values(variables, self._train_step), autograph=False)
 
     def run(self, count: int, wish: int) -> tuple[np.ndarray, float]:
@@ -67,6 +68,7 @@ class Steps:
         # Asked for only after the last step was handed over: one is computed while the next is prepared.
         losses = [self._one() for _ in range(count)]
         told = np.array([float(dtensor.unpack(loss)[0].numpy()) for loss in losses], np.float32)
+        self.count.assign_add(count)
         return told, self._mesh.mean(float(wish))
 
     def _one(self) -> Any:

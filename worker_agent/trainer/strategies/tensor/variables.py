@@ -12,15 +12,25 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras.src.backend.tensorflow.core import Variable
-from keras.src.backend.tensorflow.optimizer import TFOptimizer
-from keras.src.optimizers.base_optimizer import BaseOptimizer
 from tensorflow.experimental import dtensor
 
+from worker_agent.trainer.loop.learner import check_model, private, require
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.strategies.tensor.mesh import WHOLE, Mesh, Specs
 
 OPTIMIZERS = (keras.optimizers.SGD, keras.optimizers.Adam, keras.optimizers.AdamW)
+_MODEL_NAMES = (
+    "_symbolic_build",
+    "_compute_loss",
+    "_loss_tracker",
+    "_call_has_training_arg",
+    "_flatten_layers",
+)
+Variable = private("keras.src.backend.tensorflow.core", "Variable")
+TFOptimizer = private("keras.src.backend.tensorflow.optimizer", "TFOptimizer")
+BaseOptimizer = private("keras.src.optimizers.base_optimizer", "BaseOptimizer")
+require(Variable, "_initialize_with_initializer", "_deferred_initialize", "_initialize")
+require(BaseOptimizer, "add_variable_from_reference")
 
 
 class MeshVariable(dtensor.DVariable):  # type: ignore[misc]
@@ -118,6 +128,12 @@ def place_all(model: Any, mesh: Mesh, layouts: dict[str, Specs], batch: Any) -> 
     return [*model.variables, *optimizer.variables, *model.metrics_variables]
 
 
+def values_of(model: Any) -> list[Any]:
+    """What a checkpoint holds, in the order in which every strategy lists it (`Learner.state`)."""
+    listed = [*model.variables, *model.metrics_variables, *model.optimizer.variables]
+    return list({id(each._value): each._value for each in listed}.values())
+
+
 def bring_together(model: Any, *, keep: bool) -> None:
     """Gather every variable whole, one after the other, in all processes. Where they are kept, the model is off the
     mesh afterwards: an ordinary one, as if it had been trained on one device. The last thing a training does."""
@@ -129,12 +145,8 @@ def bring_together(model: Any, *, keep: bool) -> None:
 
 def checked(model: Any) -> Any:
     """The model of `build_model`; raises `TrainingFailed` for what is not known to compute the same on a mesh."""
-    if not isinstance(model, keras.Model):
-        kind = f"{type(model).__module__}.{type(model).__name__}"
-        raise TrainingFailed(f"build_model() returned {kind}, not a Keras model.")
-    optimizer = getattr(model, "optimizer", None)
-    if optimizer is None:
-        raise TrainingFailed("build_model() returned a model that is not compiled: call model.compile(…) in it.")
+    optimizer = check_model(model).optimizer
+    require(model, *_MODEL_NAMES)
     if type(model).train_step is not keras.Model.train_step:
         raise TrainingFailed("Tensor parallel knows no train_step of the recipe's own: leave it out.")
     if type(optimizer) not in OPTIMIZERS:

@@ -1,0 +1,70 @@
+"""From variables that exist to a trained model: what strategies whose processes all take the same steps have in common.
+
+Used by `synchronous`, `tensor_parallel` and `pipeline`; each brings its own steps, learner and validation.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from worker_agent.trainer.checkpoints import Checkpoints
+from worker_agent.trainer.loop.driver import Driver
+from worker_agent.trainer.loop.rate import Rate
+from worker_agent.trainer.loop.voice import Voice
+from worker_agent.trainer.outcome import Paused
+from worker_agent.trainer.program import Program
+from worker_agent.trainer.size import Size
+from worker_agent.trainer.strategies.interface import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """How many steps were taken in all, and the metrics of the last epoch."""
+
+    steps: int
+    metrics: Mapping[str, float]
+
+
+def take(
+    task: Task,
+    *,
+    recipe: Program,
+    learner: Any,
+    steps: Any,
+    rate: Rate,
+    size: Size,
+    checkpoints: Checkpoints,
+    validation: Any,
+    workers: int,
+    average_state: Callable[[], None] = lambda: None,
+    leave_together: Callable[[], None] = lambda: None,
+) -> Trained:
+    """Train to the end. `workers` share the rows of a step; `validation` is None where there is nothing to judge by.
+    `checkpoints` have their state already. `leave_together` returns in all processes of the gang at once: none leaves a
+    paused training while the chief still saves."""
+    run = task.run
+    voice = Voice(task.emitter, size, leads=run.chief, workers=workers)
+    voice.last_metrics = checkpoints.metrics
+    driver = Driver(
+        learner=learner,
+        steps=steps,
+        rate=rate,
+        size=size,
+        validation=validation,
+        average_state=average_state,
+        callbacks=recipe.callbacks(),
+        emitter=task.emitter,
+        voice=voice,
+        stop=task.stop,
+        checkpoints=checkpoints,
+        steps_per_execution=run.spec.steps_per_execution,
+    )
+    try:
+        done = driver.train()
+    except Paused:
+        leave_together()
+        raise
+    checkpoints.finish()
+    if run.chief:
+        task.emitter.phase("saving")
+    return Trained(steps=done, metrics=voice.last_metrics)

@@ -1,0 +1,91 @@
+"""The state of a training on a mesh, written and read without any process holding all of it.
+
+One group of variables after the other is brought together, by all processes, and the chief alone writes it; every
+process reads each variable whole and keeps its part. On disk it is what `tf.train.Checkpoint` would have written, so
+another strategy takes it up, and the other way round.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from worker_agent.trainer.checkpoints import Variables, name_of_place
+
+# How much of the state is in the chief's memory at a time; a larger variable comes alone.
+GROUP_BYTES = 256 * 1024**2
+_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_ATTRIBUTE = "VARIABLE_VALUE"
+
+
+class MeshState(Variables):
+    """`listed` are Keras variables' values on the mesh, and plain ones; see `Variables` for their order."""
+
+    def __init__(self, listed: list[Any], *, chief: bool) -> None:
+        super().__init__(listed)
+        self._chief = chief
+
+    def write(self, prefix: str) -> None:
+        """All values; a collective, which every process goes through to its end whatever the chief's disk says."""
+        parts: list[str] = []
+        refusal: tf.errors.OpError | None = None
+        for group in self._groups():
+            values = {_key(place): tf.constant(self.listed[place].numpy()) for place in group}
+            if self._chief and refusal is None:
+                parts.append(f"{prefix}_temp/part-{len(parts)}")
+                refusal = _refusal(parts[-1], values if len(parts) > 1 else {**values, _GRAPH: self._graph()})
+        if refusal is not None:
+            raise refusal
+        if parts:
+            tf.raw_ops.MergeV2Checkpoints(checkpoint_prefixes=parts, destination_prefix=prefix, delete_old_dirs=True)
+
+    def read(self, prefix: str) -> None:
+        """All values; raises when one is missing."""
+        for place, each in enumerate(self.listed):
+            (whole,) = tf.raw_ops.RestoreV2(
+                prefix=prefix, tensor_names=[_key(place)], shape_and_slices=[""], dtypes=[each.dtype]
+            )
+            each.assign(whole)
+
+    def _groups(self) -> Iterator[list[int]]:
+        """The places of variables that are brought together at a time."""
+        group: list[int] = []
+        held = 0
+        for place, each in enumerate(self.listed):
+            size = each.shape.num_elements() * each.dtype.size
+            if group and held + size > GROUP_BYTES:
+                yield group
+                group, held = [], 0
+            group.append(place)
+            held += size
+        yield group
+
+    def _graph(self) -> tf.Tensor:
+        """What `tf.train.Checkpoint` finds its variables by."""
+        graph = trackable_object_graph_pb2.TrackableObjectGraph()
+        root = graph.nodes.add()
+        for place in range(len(self.listed)):
+            root.children.add(node_id=place + 1, local_name=name_of_place(place))
+            graph.nodes.add().attributes.add(
+                name=_ATTRIBUTE, full_name=name_of_place(place), checkpoint_key=_key(place)
+            )
+        return tf.constant(graph.SerializeToString())
+
+
+def _refusal(prefix: str, values: dict[str, tf.Tensor]) -> tf.errors.OpError | None:
+    """Write one part; why it could not be."""
+    try:
+        tf.raw_ops.SaveV2(
+            prefix=prefix,
+            tensor_names=list(values),
+            shape_and_slices=[""] * len(values),
+            tensors=list(values.values()),
+        )
+    except tf.errors.OpError as error:
+        return error
+    return None
+
+
+def _key(place: int) -> str:
+    return f"{name_of_place(place)}/.ATTRIBUTES/{_ATTRIBUTE}"
