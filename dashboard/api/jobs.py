@@ -109,6 +109,22 @@ def stop_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
     return jobs.summary(jobs.get(person(request), job_id))
 
 
+@router.post("/jobs/{int:job_id}/pause", response={200: shapes.Job, **PROBLEMS}, summary="Pause a job", throttle=WRITES)
+def pause_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
+    """Of one that runs: it saves a checkpoint, leaves, and its devices become free. What cannot save is only ended."""
+    service.pause_job(job_id=job_id, by=person(request))
+    return jobs.summary(jobs.get(person(request), job_id))
+
+
+@router.post(
+    "/jobs/{int:job_id}/resume", response={200: shapes.Job, **PROBLEMS}, summary="Resume a job", throttle=WRITES
+)
+def resume_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
+    """Of one that is paused: back into the queue, to go on from its newest checkpoint."""
+    service.resume_paused_job(job_id=job_id, by=person(request))
+    return jobs.summary(jobs.get(person(request), job_id))
+
+
 @router.post(
     "/jobs/{int:job_id}/retry", response={201: shapes.Job, **PROBLEMS}, summary="Run a job again", throttle=WRITES
 )

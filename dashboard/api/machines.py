@@ -88,7 +88,7 @@ def uncordon(request: HttpRequest, node_id: str, body: shapes.Reason | None = No
     "/nodes/{slug:node_id}/drain", response={200: shapes.Node, **PROBLEMS}, summary="Empty it", throttle=WRITES
 )
 def drain(request: HttpRequest, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
-    """For administrators. Nothing new is placed; what runs may finish, then the node is cordoned."""
+    """For administrators. Jobs that keep checkpoints go on elsewhere, the others may finish; then it is cordoned."""
     service.drain(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
     return _answer(request, node_id)
 

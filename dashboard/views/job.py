@@ -1,6 +1,6 @@
-"""One job: its page, the parts that change with its state, stop and retry, its log and files to take away."""
+"""One job: its page, the parts that change with its state, stop, pause and retry, its log and files to take away."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -47,11 +47,21 @@ def job_state(request: HttpRequest, job_id: int) -> HttpResponse:
 @page
 def job_stop(request: HttpRequest, job_id: int) -> HttpResponse:
     """Stop, then back to the page."""
-    try:
-        job_services.stop_job(job_id=job_id, by=request.user)
-    except Conflict as refused:
-        messages.warning(request, str(refused))
-    return redirect("job", job_id)
+    return _after(job_services.stop_job, request, job_id)
+
+
+@require_POST
+@page
+def job_pause(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Pause, then back to the page."""
+    return _after(job_services.pause_job, request, job_id)
+
+
+@require_POST
+@page
+def job_resume(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Resume, then back to the page."""
+    return _after(job_services.resume_paused_job, request, job_id)
 
 
 @require_POST
@@ -100,3 +110,12 @@ def job_artifact(request: HttpRequest, job_id: int, artifact_id: int) -> HttpRes
     """A file that the job left, always as a download."""
     row, content = artifacts.open_file(user=request.user, job_id=job_id, artifact_id=artifact_id)
     return attachment(request, content, name=row.name, size_bytes=row.size_bytes)
+
+
+def _after(act: Callable[..., object], request: HttpRequest, job_id: int) -> HttpResponse:
+    """Do it; the page says why when it could not be done."""
+    try:
+        act(job_id=job_id, by=request.user)
+    except Conflict as refused:
+        messages.warning(request, str(refused))
+    return redirect("job", job_id)

@@ -11,6 +11,7 @@ from django.conf import settings
 
 from dashboard.templatetags.trainyard import MISSING, figure, group, replica_name
 from dashboard.views.job_checkpoints import checkpoints_of
+from dashboard.views.job_pausing import pausing_of
 from dashboard.views.job_restarts import restarts_of
 from dashboard.views.job_strategy import strategy_panel
 from dashboard.views.job_timeline import timeline_of
@@ -53,12 +54,14 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
     row, changeable, over = JobRow.of(job, now=now), may_change(job, user), is_over(job)
     return {
         "job": job,
+    checkpoints = checkpoints_of(job)
+    began_at = next((each.resumed_step for each in attempts if each.number == job.attempt), None)
         "row": row,
         "size": gang_of(job.spec),
         "nodes_used": len({replica.node_name for replica in gang}),
         "over": over,
         "can_stop": changeable and not over and job.status != JobStatus.STOPPING,
-        "began_at": next((each.resumed_step for each in attempts if each.number == job.attempt), None),
+        "began_at": began_at,
         "grace_s": round(settings.STOP_GRACE_S),
         "can_retry": user.may_run_jobs and over,
         "can_clone": user.may_run_jobs,
@@ -71,10 +74,10 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
         "earlier": [attempt for attempt in attempts if attempt.number < job.attempt],
         "timeline": timeline_of(job, attempts, gang, now=now),
         "restarts": restarts_of(job),
-        "checkpoints": checkpoints_of(job),
+        "checkpoints": checkpoints,
         "files": job_queries.artifacts(job),
         "ends_at": now + timedelta(seconds=row.remaining_s) if row.remaining_s is not None else None,
-    }
+    } | pausing_of(job, checkpoints, began_at=began_at, changeable=changeable)
 
 
 def printed_lines(job: Any, *, limit: int) -> list[dict[str, Any]]:
@@ -137,7 +140,8 @@ def _ending(replica: Any) -> str:
     if replica.signal:
         return f"signal {replica.signal}"
     if replica.exit_code is not None:
-        return f"exit {replica.exit_code}" + (" (asked to stop)" if replica.cause == Cause.STOPPED else "")
+        asked = {Cause.STOPPED: " (asked to stop)", Cause.PAUSED: " (asked to pause)"}
+        return f"exit {replica.exit_code}" + asked.get(replica.cause, "")
     return ""
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from dashboard.templatetags.trainyard import MISSING, duration
 from dashboard.views.job_words import headline
 from orchestrator.queries import restarts as queries
+from worker_agent.protocol.states import Cause
 
 
 @dataclass(frozen=True)
@@ -23,5 +24,6 @@ def restarts_of(job: Any) -> list[RestartRow]:
 
 
 def _row(view: queries.RestartView) -> RestartRow:
-    lasted = duration(view.seconds_lost) if view.seconds_lost is not None else MISSING
+    known = view.seconds_lost is not None and view.cause != Cause.PAUSED  # a pause loses no time
+    lasted = duration(view.seconds_lost) if known else MISSING
     return RestartRow(view=view, said=headline(view.reason), lasted=lasted)

@@ -99,8 +99,8 @@ def _bars(replica: Any, attempt: Any, start: datetime, span_s: float, *, over: b
     yield Bar("start", begun, ended if ran is None else ran, f"{name}: starting")
     if ran is not None:
         yield Bar("run", ran, ended, f"{name}: running on {replica.node_name}")
-    if ended is not None and replica.ended_at and shape in ("failed", "lost", "stopped"):
-        kind = "stop" if shape == "stopped" else "fail"
+    if ended is not None and replica.ended_at and shape in ("failed", "lost", "stopped", "paused"):
+        kind = "stop" if shape in ("stopped", "paused") else "fail"
         yield Bar(kind, max(ended - span_s * ENDING_SHARE, begun), ended, f"{name}: {word.lower()}")
 
 

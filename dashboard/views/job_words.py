@@ -16,8 +16,11 @@ TONE_OF_PROGRESS = {
     "stopped": "grey",
     "restarting": "violet",
     "stopping": "grey",
+    "pausing": "amber",
+    "paused": "amber",
     "succeeded": "green",
 }
+SAYS_WHY = frozenset(JobStatus) - {JobStatus.LAUNCHING, JobStatus.RUNNING, JobStatus.SUCCEEDED}
 TITLES = {
     Cause.EXCEPTION: "The program raised an exception",
     Cause.EXIT_CODE: "A process ended early",
@@ -87,7 +90,7 @@ def note_of(job: Any) -> str:
     """What a list adds to a job that is not simply running or done: what it waits for, or why it ended."""
     if job.status == JobStatus.SUBMITTED:
         return job.waiting_for
-    if job.status in (JobStatus.FAILED, JobStatus.STOPPED, JobStatus.STOPPING, JobStatus.RESTARTING):
+    if job.status in SAYS_WHY:
         return headline(job.reason)
     return ""
 
@@ -139,5 +142,7 @@ def replica_state(replica: Any) -> tuple[str, str]:
             return "succeeded", "Completed"
         if replica.cause in (Cause.STOPPED, ""):
             return "stopped", "Stopped"
+        if replica.cause == Cause.PAUSED:
+            return "paused", "Paused"
         return "failed", "Failed"
     return replica.status, replica.status.capitalize()

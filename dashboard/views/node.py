@@ -22,7 +22,7 @@ TYPED = frozenset({"drain", "remove"})
 DONE = {
     "cordon": "{name} is cordoned. No new job is placed there; running jobs go on.",
     "uncordon": "{name} takes jobs again.",
-    "drain": "{name} is draining. No new job is placed there; it is empty when its running jobs have ended.",
+    "drain": "{name} is draining. No new job is placed there; its jobs save and go on elsewhere, or finish.",
     "rename": "The node is now called {name}.",
     "remove": "{name} is removed. Its agent is refused from now on.",
 }

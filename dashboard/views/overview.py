@@ -58,7 +58,11 @@ def overview(request: HttpRequest) -> HttpResponse:
 def _tiles(
     counts: dict[str, int], waiting: list[Any], failed: list[Any], ended: int, devices: dict[str, int], now: datetime
 ) -> list[dict[str, str]]:
-    other = [f"{counts[state]} {state}" for state in ("launching", "restarting", "stopping") if counts[state]]
+    other = [
+        f"{counts[state]} {state}"
+        for state in ("launching", "restarting", "pausing", "paused", "stopping")
+        if counts[state]
+    ]
     longest = max((now - job.created_at for job in waiting), default=timedelta())
     spare = f"{devices['free']} free" + (f", {devices['lost']} lost" if devices["lost"] else "")
     return [

@@ -90,7 +90,8 @@ def cordon(*, node_id: str, by: User, reason: str = "") -> Node:
 
 
 def drain(*, node_id: str, by: User, reason: str = "") -> Node:
-    """Place nothing new, let what runs finish, then leave the node cordoned (the sweep does that)."""
+    """Place nothing new, have what runs save and leave, or finish, then leave the node cordoned: the sweep does that
+    (`draining.py`)."""
     return _move(node_id, NodeState.DRAINING, by, reason, "set to drain")
 
 

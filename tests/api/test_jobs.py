@@ -222,6 +222,20 @@ def test_stop_and_retry(member: User, calls_as: Caller) -> None:
 
 
 def test_viewers_look_and_change_nothing(
+def test_pause_and_resume(member: User, teammate: User, viewer: User, calls_as: Caller) -> None:
+    job, program = make_job(owner=member, status=JobStatus.RUNNING, attempt=1), calls_as(member)
+    for person in (teammate, viewer):
+        assert [calls_as(person).post(f"/jobs/{job.pk}/{act}").status_code for act in ("pause", "resume")] == [403, 403]
+    paused = program.post(f"/jobs/{job.pk}/pause")
+    assert (paused.status_code, paused.json()["status"]) == (200, "pausing")
+    assert program.post(f"/jobs/{job.pk}/resume").status_code == 409
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.PAUSED)
+    resumed = program.post(f"/jobs/{job.pk}/resume")
+    assert (resumed.status_code, resumed.json()["status"]) == (200, "submitted")
+    refused = program.post(f"/jobs/{job.pk}/pause")
+    assert (refused.status_code, "this one is submitted" in refused.json()["detail"]) == (409, True)
+
+
     request_body: dict[str, object], viewer: User, member: User, calls_as: Caller
 ) -> None:
     job, program = make_job(owner=member), calls_as(viewer)

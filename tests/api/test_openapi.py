@@ -24,6 +24,8 @@ OPERATIONS = {
     ("get", "/preflight/{preflight_id}"),
     ("get", "/jobs/{job_id}"),
     ("post", "/jobs/{job_id}/stop"),
+    ("post", "/jobs/{job_id}/pause"),
+    ("post", "/jobs/{job_id}/resume"),
     ("post", "/jobs/{job_id}/retry"),
     ("get", "/jobs/{job_id}/replicas"),
     ("get", "/jobs/{job_id}/series"),

@@ -183,7 +183,7 @@ def test_a_job_under_way_is_not_retried(client_of: Browser, member: User, gang: 
     assert not Job.objects.filter(retry_of=gang).exists()
 
 
-@pytest.mark.parametrize("name", ["job_stop", "job_retry"])
+@pytest.mark.parametrize("name", ["job_stop", "job_pause", "job_resume", "job_retry"])
 def test_changes_need_a_token_and_post(name: str, member: User, gang: Job) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(member, backend="django.contrib.auth.backends.ModelBackend")

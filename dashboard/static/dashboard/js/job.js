@@ -9,7 +9,7 @@ import { painter, say, setText } from "./live.js";
 import { refresher } from "./parts.js";
 import { Store } from "./series.js";
 import { feed } from "./socket.js";
-const TONES = { submitted: "grey", launching: "teal", running: "blue", restarting: "violet", stopping: "grey", succeeded: "green", failed: "red", stopped: "grey", lost: "red", assigned: "grey", starting: "teal", exited: "grey" };
+const TONES = { submitted: "grey", launching: "teal", running: "blue", restarting: "violet", pausing: "amber", paused: "amber", stopping: "grey", succeeded: "green", failed: "red", stopped: "grey", lost: "red", assigned: "grey", starting: "teal", exited: "grey" };
 const RECENT_S = 900, AFTER_S = 10;
 
 const page = $("[data-job]"), store = new Store(), load = new Store(), nodeNames = new Map();
@@ -43,6 +43,7 @@ const renew = refresher(page.dataset.state, (parts, fresh) => {
   readRows(); showTfConfig(); paint();
   log.replicas(rows().map((r) => r.dataset.replica));
   if (fresh.some((part) => part.id === "job-head") && !$("#stop-button")) $("#stop")?.close();
+  if (fresh.some((part) => part.id === "job-head") && !$("#pause-button")) $("#pause")?.close();
 }, 120);
 
 function applyJob(next) {
