@@ -63,13 +63,10 @@ tools:
 	test -z "$$missing" || { echo "trainyard: installing$$missing"; \
 	apt-get update -q && apt-get install -q -y --no-install-recommends $$missing; }
 
-# Machines as network namespaces, so root; nft and libfaketime are installed from Debian where missing.
+# Machines as network namespaces, so root; nftables is installed from Debian where missing, and missed where it cannot be.
 faults: environment
-	@missing=""; \
-	command -v nft >/dev/null || test -x /usr/sbin/nft || missing="$$missing nftables"; \
-	ls /usr/lib/*/faketime/libfaketimeMT.so.1 >/dev/null 2>&1 || missing="$$missing libfaketime"; \
-	test -z "$$missing" || { echo "trainyard: installing$$missing"; \
-	apt-get update -q && apt-get install -q -y --no-install-recommends $$missing; } || true
+	@test -x /usr/sbin/nft || { echo "trainyard: installing nftables"; \
+	apt-get update -q && apt-get install -q -y --no-install-recommends nftables; } || true
 	@$(VENV)/python -m tests.faults $(ARGS)
 
 bench: environment

