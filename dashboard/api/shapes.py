@@ -233,6 +233,7 @@ class Replica(Schema):
     reason: str
     started_at: datetime | None
     ended_at: datetime | None
+    refused: int = Field(description="Records that came after another process had been launched in its place.")
 
 
 class Series(Schema):

@@ -110,7 +110,7 @@ def _replica_row(replica: Any, place: int) -> dict[str, Any]:
         "devices": _devices(replica),
         "cpu": beat.get("cpu_percent"),
         "memory": beat.get("memory_bytes"),
-        "ending": _ending(replica),
+        "ending": ", ".join(filter(None, [_ending(replica), _refused(replica)])),
         "tf_config": _marked(replica),
     }
 
@@ -143,6 +143,11 @@ def _ending(replica: Any) -> str:
         asked = {Cause.STOPPED: " (asked to stop)", Cause.PAUSED: " (asked to pause)"}
         return f"exit {replica.exit_code}" + asked.get(replica.cause, "")
     return ""
+
+
+def _refused(replica: Any) -> str:
+    """What it said after another process had been launched in its place."""
+    return f"{replica.refused} late record{'s' if replica.refused > 1 else ''} refused" if replica.refused else ""
 
 
 def _marked(replica: Any) -> dict[str, str] | None:

@@ -141,7 +141,7 @@ def test_replicas_series_logs_events_artifacts(member: User, calls_as: Caller, s
     settings.ARTIFACT_ROOT = tmp_path
     job = make_job(owner=member, status=JobStatus.RUNNING, started_at=timezone.now(), metrics={"loss": "NaN"})
     config = {"cluster": {"worker": ["10.0.0.1:2000"]}, "task": {"type": "worker", "index": 0}}
-    replica = make_replica(job, status=ReplicaStatus.EXITED, pid=7, exit_code=1, reason="gone", tf_config=config)
+    replica = make_replica(job, status=ReplicaStatus.EXITED, pid=7, exit_code=1, reason="gone", refused=3, tf_config=config)
     run = series.run_of([0, 1, 2], [1.0, 2.0, 3.0], [0.5, math.nan, -math.inf])
     series.append([series.Addition(series.Owner(replica_id=replica.pk), "loss", run)])
     LogChunk.objects.create(replica=replica, start=0, end=6, at=1.0, text="één\n")
@@ -152,10 +152,10 @@ def test_replicas_series_logs_events_artifacts(member: User, calls_as: Caller, s
     program = calls_as(member)
 
     (shown,) = program.get(f"/jobs/{job.pk}/replicas").json()
-    named = ("role", "index", "node", "status", "pid", "port", "tf_config", "exit_code", "reason")
+    named = ("role", "index", "node", "status", "pid", "port", "tf_config", "exit_code", "reason", "refused")
     assert {name: shown[name] for name in named} == {
         "role": "worker", "index": 0, "node": replica.node_name, "status": "exited", "pid": 7, "port": replica.port,
-        "tf_config": config, "exit_code": 1, "reason": "gone",
+        "tf_config": config, "exit_code": 1, "reason": "gone", "refused": 3,
     }  # fmt: skip
     assert program.get(f"/jobs/{job.pk}").json()["metrics"] == {"loss": "NaN"}
     found = program.get(f"/jobs/{job.pk}/series", names="loss,absent", points=100).json()

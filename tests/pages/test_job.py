@@ -227,6 +227,12 @@ def test_a_failed_job_gives_reason_remedy_and_what_was_kept(client_of: Browser, 
     assert inline_of(page) == []
 
 
+def test_late_records_that_were_refused_are_counted(client_of: Browser, member: User) -> None:
+    job = make_job(owner=member, status=JobStatus.RUNNING)
+    make_replica(job, index=0, status=ReplicaStatus.LOST, cause="node_lost", refused=12)
+    assert "12 late records refused" in page_of(client_of(member), job)
+
+
 @pytest.mark.parametrize("cause", [cause for cause in Cause if cause not in (Cause.COMPLETED, Cause.STOPPED)])
 def test_every_cause_has_a_remedy(cause: Cause, client_of: Browser, member: User) -> None:
     job = make_job(owner=member, status=JobStatus.FAILED, cause=cause.value, reason="")
