@@ -141,7 +141,8 @@ def test_replicas_series_logs_events_artifacts(member: User, calls_as: Caller, s
     settings.ARTIFACT_ROOT = tmp_path
     job = make_job(owner=member, status=JobStatus.RUNNING, started_at=timezone.now(), metrics={"loss": "NaN"})
     config = {"cluster": {"worker": ["10.0.0.1:2000"]}, "task": {"type": "worker", "index": 0}}
-    replica = make_replica(job, status=ReplicaStatus.EXITED, pid=7, exit_code=1, reason="gone", refused=3, tf_config=config)
+    ended = {"exit_code": 1, "reason": "gone", "refused": 3}
+    replica = make_replica(job, status=ReplicaStatus.EXITED, pid=7, tf_config=config, **ended)
     run = series.run_of([0, 1, 2], [1.0, 2.0, 3.0], [0.5, math.nan, -math.inf])
     series.append([series.Addition(series.Owner(replica_id=replica.pk), "loss", run)])
     LogChunk.objects.create(replica=replica, start=0, end=6, at=1.0, text="één\n")
