@@ -19,7 +19,8 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from orchestrator.admin_base import Administered, may_administer
 from orchestrator.models import Cluster, Node
-from orchestrator.services import nodes
+from orchestrator.queries import machines
+from orchestrator.services import dirty, nodes
 from orchestrator.services.errors import Conflict, Invalid
 
 JOIN_TEMPLATE = "admin/orchestrator/cluster/join.html"
@@ -153,7 +154,7 @@ class NodeAdmin(Administered):
     list_filter = ("state", "cluster")
     search_fields = ("name", "address")
     list_select_related = ("cluster",)
-    actions = ("cordon", "uncordon", "drain", "remove")
+    actions = ("cordon", "uncordon", "drain", "reclaim", "remove")
     fields = (
         "name",
         "page",
@@ -162,6 +163,7 @@ class NodeAdmin(Administered):
         "state",
         "state_reason",
         "devices_in_words",
+        "not_given_back",
         "inventory",
         "last_seen_at",
         "joined_at",
@@ -188,6 +190,11 @@ class NodeAdmin(Administered):
         kinds = Counter(str(device["name"] if device["kind"] == "gpu" else "CPU slot") for device in node.devices)
         return ", ".join(f"{number} \u00d7 {kind}" for kind, number in kinds.items()) or "none reported"
 
+    @admin.display(description="Not given back")
+    def not_given_back(self, node: Node) -> str:
+        """Devices and ports that are not used, and what was left there."""
+        return "; ".join(f"{each.name}: {', '.join(each.left)}" for each in machines.dirty(node)) or "nothing"
+
     @admin.display(description="Page")
     def page(self, node: Node) -> SafeString:
         """The way to the node's page."""
@@ -208,6 +215,11 @@ class NodeAdmin(Administered):
         """Each chosen node, after a question."""
         question = partial(self._confirm, request, queryset, "drain", "Drain")
         return question() if "confirmed" not in request.POST else self._each(request, queryset, nodes.drain, "draining")
+
+    @admin.action(description="Reclaim: use devices and ports that were not given back")
+    def reclaim(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
+        """Each chosen node."""
+        self._each(request, queryset, dirty.reclaim, "used as a whole again")
 
     @admin.action(description="Remove: forget the node and its key…")
     def remove(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponse | None:

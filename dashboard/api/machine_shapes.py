@@ -52,14 +52,27 @@ class JoinToken(Schema):
 
 
 class Device(Schema):
-    """One device of a node and what holds it."""
+    """One device of a node and what holds it. A dirty one was not given back by a replica that has ended."""
 
     index: int
     kind: str
     name: str
-    state: str = Field(description="free, held or lost.")
+    state: str = Field(description="free, held, dirty or lost.")
     job: int | None
     replica: str | None
+
+
+class Dirty(Schema):
+    """A device or port that is not used, because a replica that has ended left something there."""
+
+    name: str
+    device: int | None
+    port: int | None
+    left: list[str] = Field(description="What holds it, such as a process that could not be ended.")
+    job: int
+    attempt: int
+    replica: str
+    since: datetime
 
 
 class Node(Schema):
@@ -72,6 +85,7 @@ class Node(Schema):
     state: NodeState
     reason: str
     devices: list[Device]
+    dirty: list[Dirty]
     inventory: dict[str, Any]
     sample: dict[str, Any] = Field(description="The latest load, as the agent measured it.")
     last_seen_at: datetime | None

@@ -1,5 +1,6 @@
 """REST of clusters and nodes. Everybody may look; only administrators change (the services refuse others as well)."""
 
+from dataclasses import asdict
 from typing import Any
 
 from django.http import HttpRequest
@@ -10,6 +11,7 @@ from dashboard.api.auth import administrator, person
 from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS
 from orchestrator.queries import machines
+from orchestrator.services import dirty
 from orchestrator.services import nodes as service
 
 router = Router(tags=["machines"])
@@ -94,6 +96,18 @@ def drain(request: HttpRequest, node_id: str, body: shapes.Reason | None = None)
 
 
 @router.post(
+    "/nodes/{slug:node_id}/reclaim",
+    response={200: shapes.Node, **PROBLEMS},
+    summary="Use its dirty devices",
+    throttle=WRITES,
+)
+def reclaim(request: HttpRequest, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
+    """For administrators. Devices and ports that were not given back are used again, whatever was left there."""
+    dirty.reclaim(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
+    return _answer(request, node_id)
+
+
+@router.post(
     "/nodes/{slug:node_id}/rename", response={200: shapes.Node, **PROBLEMS}, summary="Rename it", throttle=WRITES
 )
 def rename(request: HttpRequest, node_id: str, body: shapes.NewName) -> dict[str, Any]:
@@ -140,6 +154,7 @@ def _nodes(rows: list[Any]) -> list[dict[str, Any]]:
                 }
                 for slot in slots[row.pk]
             ],
+            "dirty": [asdict(each) for each in machines.dirty(row)],
             "inventory": row.inventory,
             "sample": row.sample,
             "last_seen_at": row.last_seen_at,

@@ -37,6 +37,7 @@ TONES = {
     "lost": "red",
     "free": "grey",
     "held": "blue",
+    "dirty": "amber",
     "assigned": "grey",
     "starting": "teal",
     "exited": "grey",

@@ -190,6 +190,8 @@ def _cell(node: NodeView, index: int, taker: PlannedReplica | None) -> Cell:
         return Cell("plan", str(taker.index), f"Device {index}: {taker.label.replace(':', ' ')} of this job")
     if index in node.held:
         return Cell("held", "", f"Device {index} is held")
+    if index in node.dirty:
+        return Cell("closed", "", f"Device {index} was not given back by a job that has ended")
     if node.state is NodeState.READY:
         return Cell("free", "", f"Device {index} is free")
     return Cell("closed", "", f"Device {index}: the node is {node.state.value}")

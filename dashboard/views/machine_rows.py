@@ -47,9 +47,9 @@ def rows(
 
 
 def counts(slots: Mapping[str, list[Slot]]) -> dict[str, int]:
-    """How many devices are held, free and lost."""
+    """How many devices are held, free, dirty and lost."""
     found = Counter(slot.state for own in slots.values() for slot in own)
-    return {state: found[state] for state in ("held", "free", "lost")}
+    return {state: found[state] for state in ("held", "free", "dirty", "lost")}
 
 
 def devices_in_words(devices: Iterable[Mapping[str, object]]) -> str:

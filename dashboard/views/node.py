@@ -1,5 +1,6 @@
 """One node: its load, devices and history; administrators cordon, drain, rename and remove it."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
@@ -11,6 +12,7 @@ from dashboard.views import machine_rows
 from dashboard.views.answers import page
 from dashboard.views.job_words import replica_state
 from orchestrator.queries import machines, telemetry
+from orchestrator.services import dirty
 from orchestrator.services import nodes as node_services
 from orchestrator.services.errors import Conflict, Forbidden, Invalid
 
@@ -23,6 +25,7 @@ DONE = {
     "cordon": "{name} is cordoned. No new job is placed there; running jobs go on.",
     "uncordon": "{name} takes jobs again.",
     "drain": "{name} is draining. No new job is placed there; its jobs save and go on elsewhere, or finish.",
+    "reclaim": "All devices and ports of {name} are used again.",
     "rename": "The node is now called {name}.",
     "remove": "{name} is removed. Its agent is refused from now on.",
 }
@@ -73,7 +76,13 @@ def _carry_out(request: HttpRequest, found: Any, action: str) -> str:
     if action == "uncordon":
         node_services.uncordon(node_id=found.pk, by=request.user)
     else:
-        act = {"cordon": node_services.cordon, "drain": node_services.drain, "remove": node_services.remove}[action]
+        acts = {
+            "cordon": node_services.cordon,
+            "drain": node_services.drain,
+            "reclaim": dirty.reclaim,
+            "remove": node_services.remove,
+        }
+        act: Callable[..., object] = acts[action]
         act(node_id=found.pk, by=request.user, reason=reason)
     return str(found.name)
 
@@ -93,6 +102,7 @@ def _state(request: HttpRequest, node_id: str) -> dict[str, Any]:
         "counts": machine_rows.counts(slots),
         "figures": machine_rows.figures(found, telemetry.node_series(found, points=CURVE_POINTS)),
         "has_gpu": "gpu" in kinds,
+        "dirty": machines.dirty(found),
         "running": [replica for replica in replicas if replica.held],
         "past": [_ended(replica) for replica in replicas if not replica.held],
         "events": machines.node_events(found, limit=EVENTS_SHOWN),

@@ -64,7 +64,8 @@ def _tiles(
         if counts[state]
     ]
     longest = max((now - job.created_at for job in waiting), default=timedelta())
-    spare = f"{devices['free']} free" + (f", {devices['lost']} lost" if devices["lost"] else "")
+    out_of_use = "".join(f", {devices[state]} {state}" for state in ("dirty", "lost") if devices[state])
+    spare = f"{devices['free']} free{out_of_use}"
     return [
         {
             "label": "Devices in use",

@@ -5,13 +5,14 @@ that all is gone, or an administrator takes them into use all the same. Each of 
 Placement reads it (`services/snapshot.py`), machine pages and REST show it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from django.db import transaction
 
 from orchestrator import enqueue
 from orchestrator.models import Node, Replica, User
+from orchestrator.queries import machines
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import transitions
 from orchestrator.services.errors import Forbidden
@@ -65,11 +66,12 @@ def heard(*, node: Node, remains: Sequence[Remains]) -> None:
         for key, entry in row.dirty.items()
         if key not in gone
     }
+    names = _names(row, gone)
     if present != row.dirty:
         _save(row, present)
     if gone:
         what = ", ".join(dict.fromkeys(word for entry in gone.values() for word in entry["left"]))
-        text = f"What was left on {row.name} is gone ({what}): {name_of(row, gone)} can be used again."
+        text = f"What was left on {row.name} is gone ({what}): {names} can be used again."
         transitions.record(kind="device_clean", text=text, node=row)
         enqueue.dispatch_waiting()
 
@@ -85,23 +87,21 @@ def reclaim(*, node_id: str, by: User, reason: str = "") -> Node:
             raise NotFound(f"There is no node {node_id}.")
         if node.dirty:
             because = f": {reason}" if reason else ""
-            text = f"{by.get_username()} took {name_of(node, node.dirty)} of {node.name} into use again{because}."
+            text = f"{by.get_username()} took {_names(node, node.dirty)} of {node.name} into use again{because}."
             _save(node, {})
             transitions.record(kind="device_reclaimed", text=text, node=node, actor=by)
     enqueue.dispatch_waiting()
     return node
 
 
-def name_of(node: Node, keys: Sequence[str] | dict[str, object]) -> str:
-    """`GPU 0, GPU 1, port 20001`."""
-    kinds = {str(device["index"]): str(device["kind"]) for device in node.devices}
-    return ", ".join(_name(key, kinds) for key in sorted(keys, key=lambda key: (key.startswith(PORT), len(key), key)))
+def _names(node: Node, keys: Iterable[str]) -> str:
+    """`GPU 0, GPU 1, port 20001`; the node has been seen with these keys."""
+    wanted = set(keys)
+    return ", ".join(each.name for each in machines.dirty(node) if _key(each) in wanted)
 
 
-def _name(key: str, kinds: dict[str, str]) -> str:
-    if key.startswith(PORT):
-        return f"port {key.removeprefix(PORT)}"
-    return f"GPU {key}" if kinds.get(key) == "gpu" else f"CPU slot {key}"
+def _key(dirty: machines.Dirty) -> str:
+    return str(dirty.device) if dirty.device is not None else f"{PORT}{dirty.port}"
 
 
 def _keys(replica: Replica, left: Sequence[Left]) -> list[str]:
@@ -114,7 +114,7 @@ def _keys(replica: Replica, left: Sequence[Left]) -> list[str]:
 
 def _not_used(node: Node, keys: list[str]) -> str:
     verb = "is" if len(keys) == 1 else "are"
-    name = name_of(node, keys)
+    name = _names(node, keys)
     return f"{name[:1].upper()}{name[1:]} of {node.name} {verb} not used until it is gone."
 
 

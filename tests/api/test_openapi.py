@@ -47,6 +47,7 @@ OPERATIONS = {
     ("post", "/nodes/{node_id}/cordon"),
     ("post", "/nodes/{node_id}/uncordon"),
     ("post", "/nodes/{node_id}/drain"),
+    ("post", "/nodes/{node_id}/reclaim"),
     ("post", "/nodes/{node_id}/rename"),
     ("delete", "/nodes/{node_id}"),
 }
