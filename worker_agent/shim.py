@@ -39,7 +39,7 @@ from worker_agent.processes import Identity, identify, signal_group
 from worker_agent.protocol.codec import decode_plan, encode
 from worker_agent.protocol.job_spec import keras_of
 from worker_agent.protocol.plan import Plan
-from worker_agent.protocol.records import Gap, Left, Log, Record, Started, Stream
+from worker_agent.protocol.records import KERNELS_VIEW, Gap, Left, Log, Record, Started, Stream
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
 from worker_agent.spool import Writer, tail
 from worker_agent.verdict import LAST_LINES, Ending, StopRequest, judge, last_words
@@ -162,7 +162,7 @@ class _Shim:
             killed_for_memory=self._memory_kills.is_recent(),
             last_lines=self._capture.last_lines(LAST_LINES),
         )
-        message += f" {self._found}" if self._found else ""
+        message += f"{KERNELS_VIEW}{self._found}" if self._found else ""
         write_left(self._folder, left, group=self._cleanup.group)
         self._finish(cause, message, left=[remnant.left for remnant in left])
 

@@ -26,12 +26,12 @@ from worker_agent.protocol.states import Role
 
 # A real-time signal from the end that libraries do not use; USR1 and USR2 are the programs' own.
 SIGNAL = signal.SIGRTMAX - 3
-ANSWER_S = 2.0
-SPY_S = 2.5
+ANSWER_S = 2.5
+SPY_S = 2.0
 
 _ANSWERS = "stacks.raw"
 _PROC = Path("/proc")
-_QUIET_S = 0.2
+_QUIET_S = 0.3
 _POLL_S = 0.02
 _PROCESSES_MAX = 30
 _THREADS_MAX = 400
@@ -74,7 +74,7 @@ def artifact_name(role: Role, index: int) -> str:
 def take(child: int, *, folder: Path, path: Path, why: str) -> str:
     """Write to `path` where the training process `child` and everything it started stand; takes five seconds at most.
 
-    Called by its shim. Returns one sentence when the kernel's view alone says what is wrong, else "".
+    Called by its shim. Returns half a sentence when the kernel's view alone says what is wrong, else "".
     """
     began = read_stat(child)
     if began is None:
@@ -85,7 +85,7 @@ def take(child: int, *, folder: Path, path: Path, why: str) -> str:
     found = _finding(began.state, kernel.get(child, []), threads_of(child))
     parts = [
         f"Process {child}, taken {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC on the node's clock. {why}",
-        *([found] if found else []),
+        *([f"The kernel's view: {found}"] if found else []),
         f"== Python, by faulthandler ==\n{answer}",
         *([f"== Python, by py-spy ==\n{spied}"] if spied else []),
         *(f"== Kernel: process {pid} ==\n{told(threads)}" for pid, threads in kernel.items()),
@@ -180,12 +180,12 @@ def _spy(pid: int) -> str:
 
 def _finding(state: str, before: list[Thread], after: list[Thread]) -> str:
     if state in _SUSPENDED:
-        return f"Its process was {_STATES[state]} (state {state})."
+        return f"the process was {_STATES[state]} (state {state})."
     stuck = {thread.tid for thread in before if thread.state == "D"}
     for thread in after:
         if thread.tid in stuck and thread.state == "D":
             where = f" in {thread.waits_in}" if thread.waits_in else ""
-            return f"A thread of it waited in the kernel{where} for a disk, a file system or a driver (state D)."
+            return f"a thread waited in the kernel{where} for a disk, a file system or a driver (state D)."
     return ""
 
 

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from orchestrator.domain import roles
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
-from orchestrator.domain.reasons import ReplicaFacts, reason_of
+from orchestrator.domain.reasons import ReplicaFacts, hang_of, is_culprit, reason_of
 from orchestrator.domain.restarts import Again, Ended, Never, blame_of, said_by, verdict
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
@@ -206,7 +206,7 @@ def _torn_down(gang: GangFacts) -> Relaunch | Finish:
     root = root_cause(gang.replicas)
     if root is None or root.cause in (None, Cause.STOPPED):
         return Relaunch(gang.cause or Cause.STOPPED, gang.reason, Again())
-    outcome, reason = _verdict(gang, root), reason_of(root)
+    outcome, reason = _verdict(gang, root), hang_of(root, gang.reason) or reason_of(root)
     if isinstance(outcome, Again):
         return Relaunch(root.cause, reason, outcome)
     return Finish(final_status(root.cause), root.cause, f"{reason} {outcome.why}".strip())
@@ -264,6 +264,7 @@ def _is_awaited(replica: ReplicaFacts, gang: GangFacts) -> bool:
     return replica.index == 0 and replica.role is (Role.CHIEF if has_chief else Role.WORKER)
 
 
-def _blame(replica: ReplicaFacts) -> tuple[bool, bool, float]:
+def _blame(replica: ReplicaFacts) -> tuple[bool, bool, bool, bool, float]:
     ended = replica.ended_at.timestamp() if replica.ended_at else 0.0
-    return replica.cause is Cause.STOPPED, is_consequence(replica), ended
+    hung = replica.cause is Cause.HUNG
+    return replica.cause is Cause.STOPPED, is_consequence(replica), hung, not is_culprit(replica), ended

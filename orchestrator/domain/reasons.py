@@ -4,6 +4,7 @@ import signal
 from dataclasses import dataclass
 from datetime import datetime
 
+from worker_agent.protocol.records import KERNELS_VIEW
 from worker_agent.protocol.states import Cause, ReplicaStatus, Role
 
 LAST_LINES = " The last lines it wrote:\n"
@@ -42,6 +43,19 @@ def reason_of(replica: ReplicaFacts) -> str:
     return f"{replica.who} {_verb(replica.cause)}{f': {said}' if said else '.'}{tail}"
 
 
+def is_culprit(replica: ReplicaFacts) -> bool:
+    """Whether it is known to have failed by itself: of a gang that hung, only what the kernel's view of it tells."""
+    return replica.cause is not Cause.HUNG or KERNELS_VIEW in replica.message
+
+
+def hang_of(replica: ReplicaFacts, reason: str) -> str:
+    """Why a gang hung: the reason for which it was ended, and what was then seen of this process. "" if it did not."""
+    if replica.cause is not Cause.HUNG:
+        return ""
+    seen = replica.message.partition(KERNELS_VIEW)[2]
+    return f"{reason} {replica.who}: {seen}" if seen else reason
+
+
 def signal_name(number: int) -> str:
     """`SIGKILL` for 9."""
     try:
@@ -67,6 +81,6 @@ def _verb(cause: Cause | None) -> str:
         Cause.AGENT_SHUTDOWN: "was ended because the agent of its node shut down",
         Cause.NODE_LOST: "was lost",
         Cause.LEASE_LOST: "was ended by its node, which had been out of touch",
-        Cause.HUNG: "hung",
+        Cause.HUNG: "was ended because its gang hung",
         None: "is at work",
     }[cause]

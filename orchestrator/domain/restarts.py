@@ -17,8 +17,9 @@ MOST_FRUITLESS = 3
 FIRST_WAIT_S = 10.0
 LONGEST_WAIT_S = 300.0
 MACHINES_DO = frozenset(
-    {Cause.NODE_LOST, Cause.LEASE_LOST, Cause.AGENT_SHUTDOWN, Cause.PORT_TAKEN, Cause.RENDEZVOUS_TIMEOUT}
+    {Cause.NODE_LOST, Cause.LEASE_LOST, Cause.AGENT_SHUTDOWN, Cause.PORT_TAKEN, Cause.RENDEZVOUS_TIMEOUT, Cause.HUNG}
 )
+ONCE = frozenset({Cause.RENDEZVOUS_TIMEOUT, Cause.HUNG})
 PROGRAMS_DO = frozenset({Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY, Cause.SIGNAL})
 # Causes of the machines that say nothing against the node of the process that ended so. (A lease runs out on a node
 # that the control plane has not lost where Redis itself was silent.)
@@ -92,7 +93,7 @@ def _after_the_machines(present: Ended, earlier: tuple[Ended, ...]) -> Again | N
         return Again()
     disturbed = [each for each in earlier if each.blame is Blame.MACHINES and each.cause is not Cause.AGENT_SHUTDOWN]
     before = next((each for each in disturbed if each.cause is present.cause), None)
-    if present.cause is Cause.RENDEZVOUS_TIMEOUT and before is not None:
+    if present.cause in ONCE and before is not None:
         return Never(f"So it was in launch {before.number}.")
     if _fruitless([*earlier, present]) >= MOST_FRUITLESS:
         return Never(f"This was launch {MOST_FRUITLESS} in a row that took no step.")

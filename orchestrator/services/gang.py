@@ -15,7 +15,7 @@ from orchestrator.domain import failure, pauses, restarts
 from orchestrator.domain.failure import End, Finish, GangFacts, Relaunch, Replace, Run
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.domain.pauses import Kept, Rest
-from orchestrator.domain.reasons import reason_of
+from orchestrator.domain.reasons import is_culprit, reason_of
 from orchestrator.models import Attempt, Job, Node, Replica, User
 from orchestrator.services import outbox, pausing, replacing, standing, transitions
 from orchestrator.services.standing import replica_facts
@@ -182,10 +182,11 @@ def end_attempt(
     reason: str,
     now: datetime,
     restart: bool = False,
+    stacks: bool = False,
     text: str = "",
     actor: User | None = None,
 ) -> None:
-    """Set the cause once and ask every live process of the attempt to end."""
+    """Set the cause once and ask every live process of the attempt to end; with `stacks`, to leave its stacks first."""
     to = JobStatus.RESTARTING if restart else JobStatus.STOPPING
     said = text or _ending_text(End(cause, reason, restart))
     move_job(
@@ -193,7 +194,8 @@ def end_attempt(
     )
     replacing.give_up(job)
     for replica in job.replicas.filter(attempt=job.attempt).exclude(status__in=TERMINAL_REPLICA).select_related("node"):
-        outbox.post_stop(replica=replica, reason=reason or "The training has ended.", now=now)
+        why = reason or "The training has ended."
+        outbox.post_stop(replica=replica, reason=why, now=now, cause=cause if stacks else Cause.STOPPED, stacks=stacks)
 
 
 def _decide(job: Job, now: datetime) -> failure.Decision | pauses.Decision:
@@ -266,13 +268,14 @@ def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
     rows = list(job.replicas.filter(attempt=job.attempt, superseded=False).select_related("node"))
     root = failure.root_cause(tuple(replica_facts(row) for row in rows))
     failed = root if root is not None and root.cause is cause is not Cause.PAUSED else None
+    known = failed is not None and is_culprit(failed)
     Attempt.objects.filter(job=job, number=job.attempt, ended_at=None).update(
         cause=cause.value,
         reason=reason,
         ended_at=now,
         step_reached=job.step,
         blame=restarts.blame_of(failed).value if failed else "",
-        failed_on=next((row.node for row in rows if failed and replica_facts(row) == failed), None),
+        failed_on=next((row.node for row in rows if known and replica_facts(row) == failed), None),
     )
 
 

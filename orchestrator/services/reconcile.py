@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from orchestrator.models import Job, JoinToken, Node, Replacement, Replica, ServiceBeat
-from orchestrator.services import dispatch, draining, failing_nodes, gang, outbox, silence, strays
+from orchestrator.services import dispatch, draining, failing_nodes, gang, hangs, outbox, silence, strays
 from orchestrator.services.transitions import move_node
 from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus
 
@@ -82,6 +82,13 @@ def enforce_time_limits(*, now: datetime) -> None:
                 gang.advance(job_id=job.pk, now=now)
 
 
+def stop_hung_gangs(*, now: datetime) -> None:
+    """Gangs of which nothing was heard for longer than they may be silent, while ingest was listening."""
+    listening_since = _listening_since(now)
+    if listening_since is not None:
+        hangs.stop_hung(listening_since=listening_since, now=now)
+
+
 def resend_commands(*, now: datetime) -> None:
     """Commands that nobody acknowledged."""
     outbox.resend(now=now)
@@ -120,6 +127,7 @@ STEPS: tuple[Callable[..., None], ...] = (
     enforce_time_limits,
     draining.pause_jobs,
     draining.cordon_drained_nodes,
+    stop_hung_gangs,
     failing_nodes.cordon_failing,
     resend_commands,
     dispatch_waiting,

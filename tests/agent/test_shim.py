@@ -16,7 +16,7 @@ from worker_agent.folder import find_exit, read_shim_state, write_stop
 from worker_agent.processes import Identity, is_alive, of_sessions
 from worker_agent.protocol.codec import decode_record, encode_plan
 from worker_agent.protocol.plan import Plan
-from worker_agent.protocol.records import Exit, Gap, Log, Record, Started
+from worker_agent.protocol.records import KERNELS_VIEW, Exit, Gap, Log, Record, Started
 from worker_agent.protocol.states import Cause, DeviceKind, Strategy
 from worker_agent.shim import child_environment
 from worker_agent.spool import Reader, length
@@ -246,8 +246,8 @@ import faulthandler, os, signal, time
 file = os.open("../stacks.raw", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 faulthandler.register(signal.SIGRTMAX - 3, file=file, all_threads=True)
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-print("up", flush=True)
 def waits_for_a_peer():
+    print("up", flush=True)
     time.sleep(60)
 waits_for_a_peer()
 """
@@ -264,6 +264,6 @@ def test_a_process_that_hangs_leaves_its_stacks_before_it_is_ended(run: Run) -> 
     end = running.exit()
     assert (end.signal, end.cause) == (9, Cause.HUNG)
     assert end.message.startswith("No step for 300 s. It had not ended 0.5 s after SIGTERM and was killed.")
-    assert end.message.endswith("Its process was suspended by a signal (state T).")
+    assert end.message.endswith(f"{KERNELS_VIEW}the process was suspended by a signal (state T).")
     text = (Path(running.plan.artifacts) / "stacks-worker-0.txt").read_text()
     assert "in waits_for_a_peer" in text

@@ -20,16 +20,20 @@ import sys, threading, time
 from pathlib import Path
 from worker_agent import stacks
 
+begun = threading.Event()
+
 def waits_for_a_peer():
+    begun.wait()
+    print("up", flush=True)
     time.sleep(60)
 
 def reads_ahead():
+    begun.set()
     time.sleep(60)
 
 if sys.argv[2] == "listens":
     stacks.listen(Path(sys.argv[1]))
 threading.Thread(target=reads_ahead, daemon=True).start()
-print("up", flush=True)
 waits_for_a_peer()
 """
 
@@ -88,7 +92,7 @@ def test_a_suspended_process_is_looked_at_as_it_is_and_then_answers(start: Start
     process.send_signal(signal.SIGSTOP)
     _wait_for_state(process.pid, "T")
     found, text = take(process, tmp_path)
-    assert found == "Its process was suspended by a signal (state T)."
+    assert found == "the process was suspended by a signal (state T)."
     assert found in text
     assert "The process was suspended and could not answer; these are its first words" in text
     assert "in waits_for_a_peer" in text

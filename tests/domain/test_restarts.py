@@ -6,7 +6,10 @@ from orchestrator.domain.restarts import Again, Blame, Ended, Never, blame_of, s
 from tests.domain.gangs import ended
 from worker_agent.protocol.states import Cause
 
-MACHINES = {Cause.NODE_LOST, Cause.LEASE_LOST, Cause.AGENT_SHUTDOWN, Cause.PORT_TAKEN, Cause.RENDEZVOUS_TIMEOUT}
+MACHINES = {
+    *(Cause.NODE_LOST, Cause.LEASE_LOST, Cause.HUNG),
+    *(Cause.AGENT_SHUTDOWN, Cause.PORT_TAKEN, Cause.RENDEZVOUS_TIMEOUT),
+}
 PROGRAM = {Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY, Cause.SIGNAL}
 
 

@@ -130,6 +130,10 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
     words: str
 
 
+# In the message of an Exit: what follows is what the kernel showed of a process that hung.
+KERNELS_VIEW = " The kernel's view: "
+
+
 class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit"):
     """The process group is gone. `code` is the exit status, or None when `signal` ended it.
 
