@@ -33,6 +33,9 @@ TITLES = {
     Cause.TIME_LIMIT: "The time limit was reached",
     Cause.AGENT_SHUTDOWN: "The agent of a node was shut down",
     Cause.NODE_LOST: "A node was lost",
+    Cause.LEASE_LOST: "A node was out of touch for too long",
+    Cause.HUNG: "A process hung",
+    Cause.PAUSED: "The job was paused",
 }
 REMEDIES = {
     Cause.EXCEPTION: "Read the traceback in the log, change the program, then start one like this.",
@@ -47,6 +50,10 @@ REMEDIES = {
     Cause.TIME_LIMIT: "Give it a longer time limit or fewer epochs: start one like this.",
     Cause.AGENT_SHUTDOWN: "Start the agent again on its node, then run the job again.",
     Cause.NODE_LOST: "Look at the power and network of the machine. The job can run again on the nodes that are left.",
+    Cause.LEASE_LOST: "Look at the network between that node and the control plane, and at Redis, then run it again.",
+    Cause.HUNG: "The files stacks-….txt say where each process stood: look for the one that does not wait for others, "
+    "mend what keeps it, then run it again.",
+    Cause.PAUSED: "Resume it: it goes on from the checkpoint that it saved.",
 }
 
 
