@@ -78,7 +78,14 @@ def replicas_changed() -> LiveEvent:
 
 
 def points_stored(
-    *, replica: str, replica_id: int, attempt: int, start: int, end: int, series: Mapping[str, Columns]
+    *,
+    replica: str,
+    replica_id: int,
+    attempt: int,
+    incarnation: int,
+    start: int,
+    end: int,
+    series: Mapping[str, Columns],
 ) -> LiveEvent:
     """New points of a replica such as `worker:0`; [`start`, `end`) is the part of its trainer stream they came from."""
     columns: dict[str, Json] = {
@@ -90,6 +97,7 @@ def points_stored(
         "replica": replica,
         "replica_id": replica_id,
         "attempt": attempt,
+        "incarnation": incarnation,
         "start": start,
         "end": end,
         "series": columns,

@@ -165,7 +165,7 @@ def get_series(
 def get_log(
     request: HttpRequest,
     job_id: int,
-    replica: str = Query(..., description="Such as worker:0."),
+    replica: str = Query(..., description="Such as worker:0; worker:0.0 is the first one, where it was replaced."),
     offset: int = Query(0, ge=0, description="In bytes: `next` of the piece before."),
     limit: int = Query(
         100_000,

@@ -217,6 +217,8 @@ class Replica(Schema):
     attempt: int
     role: str
     index: int
+    incarnation: int = Field(description="0; 1 for the process that took the place of that one, and so on.")
+    superseded: bool = Field(description="Another process has taken its place while the others went on.")
     node: str
     host: str
     port: int
@@ -244,6 +246,7 @@ class Series(Schema):
     steps: list[int]
     times: list[float]
     values: list[Number]
+    incarnation: int = Field(description="Grows with each process that takes the place of one before it.")
 
 
 class Log(Schema):
@@ -266,16 +269,18 @@ class Event(Schema):
 
 
 class Restart(Schema):
-    """A launch that failed and was followed by another one, and what it cost."""
+    """A launch that failed and was followed by another one, and what it cost; or processes of a launch that began anew
+    while the others went on."""
 
-    attempt: int = Field(description="The launch that failed.")
+    attempt: int = Field(description="The launch that failed, or within which processes began anew.")
+    replicas: list[str] = Field(description="Those that began anew while the others went on; empty: the whole gang.")
     cause: Cause
     reason: str
     counted: bool = Field(description="Whether it counts against `max_restarts`.")
     node: str = Field(description="Of the process that it failed of; empty where the node has been removed.")
     failed_at: datetime
     step_reached: int
-    step_resumed: int | None = Field(description="Of the next launch; null while it waits.")
+    step_resumed: int | None = Field(description="Of the next launch; null while it waits, and where no step was lost.")
     steps_lost: int | None
     running_at: datetime | None = Field(description="When every process was at work again.")
     seconds_lost: float | None = Field(description="From the failure until then.")

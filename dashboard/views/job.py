@@ -80,12 +80,12 @@ def job_retry(request: HttpRequest, job_id: int) -> HttpResponse:
 @page
 def job_log(request: HttpRequest, job_id: int) -> HttpResponseBase:
     """The whole log of one replica of the latest attempt, as a file."""
-    found = job_queries.get(request.user, job_id)
-    replica = job_queries.replica_named(found, request.GET.get("replica", ""))
+    found, name = job_queries.get(request.user, job_id), request.GET.get("replica", "")
+    replica = job_queries.replica_named(found, name)
 
     def slices() -> Iterator[str]:
         offset = 0
-        while (part := telemetry.log(found, replica=str(replica), offset=offset, limit=LOG_SLICE_BYTES)).text:
+        while (part := telemetry.log(found, replica=name, offset=offset, limit=LOG_SLICE_BYTES)).text:
             yield part.text
             offset = part.next
 

@@ -46,16 +46,18 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
     """The context of everything that changes with the job's state."""
     now = now or datetime.now(UTC)
     attempts = job_queries.attempts(job)
-    gang = sorted(job_queries.replicas(job), key=lambda r: (ROLE_ORDER.get(r.role, 9), r.index))
-    rows = [_replica_row(replica, place) for place, replica in enumerate(gang)]
+    everybody = _in_order(job)
+    gang = [replica for replica in everybody if not replica.superseded]
+    place = {str(replica): place for place, replica in enumerate(gang)}
+    rows = [_replica_row(replica, place[str(replica)]) for replica in gang]
     failed = failure_of(job)
     if failed:
         rows.sort(key=lambda row: row["shape"] not in ("failed", "lost"))
     row, changeable, over = JobRow.of(job, now=now), may_change(job, user), is_over(job)
-    return {
-        "job": job,
     checkpoints = checkpoints_of(job)
     began_at = next((each.resumed_step for each in attempts if each.number == job.attempt), None)
+    return {
+        "job": job,
         "row": row,
         "size": gang_of(job.spec),
         "nodes_used": len({replica.node_name for replica in gang}),
@@ -68,11 +70,12 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
         "failed": failed,
         "tiles": [] if failed or not job.attempt else _tiles(job, gang),
         "replicas": rows,
+        "replaced": [_replica_row(replica, place[str(replica)]) for replica in everybody if replica.superseded],
         "strategy": strategy_panel(job, gang),
         "at_work": sum(replica.status == ReplicaStatus.RUNNING for replica in gang),
         "attempts": attempts,
         "earlier": [attempt for attempt in attempts if attempt.number < job.attempt],
-        "timeline": timeline_of(job, attempts, gang, now=now),
+        "timeline": timeline_of(job, attempts, everybody, now=now),
         "restarts": restarts_of(job),
         "checkpoints": checkpoints,
         "files": job_queries.artifacts(job),
@@ -82,7 +85,7 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
 
 def printed_lines(job: Any, *, limit: int) -> list[dict[str, Any]]:
     """The end of the log, each line with the colour of its replica and the level that its text speaks of."""
-    gang = sorted(job_queries.replicas(job), key=lambda r: (ROLE_ORDER.get(r.role, 9), r.index))
+    gang = [replica for replica in _in_order(job) if not replica.superseded]
     colours = {str(replica): place % SERIES_COLOURS + 1 for place, replica in enumerate(gang)}
     return [
         {
@@ -97,12 +100,18 @@ def printed_lines(job: Any, *, limit: int) -> list[dict[str, Any]]:
     ]
 
 
+def _in_order(job: Any) -> list[Any]:
+    """The processes of the latest attempt, those that were replaced before the ones in their place."""
+    return sorted(job_queries.replicas(job), key=lambda r: (ROLE_ORDER.get(r.role, 9), r.index, r.incarnation))
+
+
 def _replica_row(replica: Any, place: int) -> dict[str, Any]:
     shape, label = replica_state(replica)
     beat = _beat_of(replica)
     return {
         "replica": replica,
         "name": replica_name(str(replica)),
+        "log": f"{replica}.{replica.incarnation}" if replica.superseded else str(replica),
         "colour": place % SERIES_COLOURS + 1,
         "place": place,
         "shape": shape,
@@ -170,7 +179,8 @@ def _tiles(job: Any, gang: list[Any]) -> list[Tile]:
 
     def curve(name: str) -> list[float]:
         views = [view for view in series.get(name, ()) if view.attempt == job.attempt]
-        return [value for value in views[0].values if math.isfinite(value)] if views else []
+        firsts = [view for view in views if view.replica == views[0].replica]
+        return [value for value in firsts[-1].values if math.isfinite(value)] if firsts else []
 
     loss, rates, times, steps = (latest(name) for name in RATES)
     devices = gang_of(job.spec)["devices"]

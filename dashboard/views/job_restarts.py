@@ -11,9 +11,11 @@ from worker_agent.protocol.states import Cause
 
 @dataclass(frozen=True)
 class RestartRow:
-    """One of them: `view` as the query has it, `said` the first line of its reason, `lasted` the time it cost."""
+    """One of them: `view` as the query has it, `who` began anew, `said` the first line of its reason, `lasted` the time
+    it cost."""
 
     view: queries.RestartView
+    who: str
     said: str
     lasted: str
 
@@ -26,4 +28,5 @@ def restarts_of(job: Any) -> list[RestartRow]:
 def _row(view: queries.RestartView) -> RestartRow:
     known = view.seconds_lost is not None and view.cause != Cause.PAUSED  # a pause loses no time
     lasted = duration(view.seconds_lost) if known else MISSING
-    return RestartRow(view=view, said=headline(view.reason), lasted=lasted)
+    who = ", ".join(view.replicas).capitalize() or "All"
+    return RestartRow(view=view, who=who, said=headline(view.reason), lasted=lasted)

@@ -1,6 +1,6 @@
 """The timeline of a job: for each replica one row of bars over all attempts, as shares of the time shown."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -50,7 +50,7 @@ class Timeline:
     told: str
 
 
-def timeline_of(job: Any, attempts: list[Any], gang: Iterable[Any], *, now: datetime) -> Timeline | None:
+def timeline_of(job: Any, attempts: list[Any], gang: Sequence[Any], *, now: datetime) -> Timeline | None:
     """None before the first launch. Of many attempts, the latest are shown."""
     shown = attempts[-ATTEMPTS_SHOWN:]
     if not shown:
@@ -59,13 +59,15 @@ def timeline_of(job: Any, attempts: list[Any], gang: Iterable[Any], *, now: date
     end = max(job.ended_at or start, start) if over else now
     span_s = max((end - start).total_seconds(), 1.0)
     rows: dict[str, Row] = {}
-    for place, replica in enumerate(gang):
-        rows[str(replica)] = Row(replica_name(str(replica)), place % COLOURS + 1)
+    for place, name in enumerate(dict.fromkeys(map(str, gang))):
+        rows[name] = Row(replica_name(name), place % COLOURS + 1)
     for attempt in shown:
         replicas = gang if attempt.number == job.attempt else job_queries.replicas(job, attempt.number)
+        begun: dict[str, datetime] = {}  # who takes the place of another one begins where that one ended
         for replica in replicas:
             row = rows.setdefault(str(replica), Row(replica_name(str(replica)), len(rows) % COLOURS + 1))
-            row.bars += _bars(replica, attempt, start, span_s, over=over)
+            row.bars += _bars(replica, begun.get(str(replica), attempt.started_at), start, span_s, over=over)
+            begun[str(replica)] = replica.ended_at or attempt.started_at
     return Timeline(
         start=start,
         span_s=span_s,
@@ -90,8 +92,8 @@ def _names(attempts: list[Any], start: datetime, span_s: float) -> list[dict[str
     return names
 
 
-def _bars(replica: Any, attempt: Any, start: datetime, span_s: float, *, over: bool) -> Iterable[Bar]:
-    begun = (attempt.started_at - start).total_seconds()
+def _bars(replica: Any, since: datetime, start: datetime, span_s: float, *, over: bool) -> Iterable[Bar]:
+    begun = (since - start).total_seconds()
     ended = (replica.ended_at - start).total_seconds() if replica.ended_at else (span_s if over else None)
     ran = (replica.started_at - start).total_seconds() if replica.started_at else None
     name = replica_name(str(replica))

@@ -131,20 +131,33 @@ def get(user: Person, job_id: int) -> Job:
 
 
 def replicas(job: Job, attempt: int | None = None) -> list[Replica]:
-    """The replicas of an attempt, of the latest when None, with their nodes."""
+    """The replicas of an attempt, of the latest when None, with their nodes; those that were replaced before the ones
+    that took their place."""
     number = job.attempt if attempt is None else attempt
-    return list(job.replicas.filter(attempt=number).select_related("node").order_by("role", "index"))
+    rows = job.replicas.filter(attempt=number).select_related("node")
+    return list(rows.order_by("role", "index", "incarnation"))
 
 
 def replica_named(job: Job, name: str, attempt: int | None = None) -> Replica:
-    """The replica called `worker:0` of an attempt, of the latest when None; raises `NotFound`."""
-    role, _, index = name.partition(":")
+    """The replica called `worker:0` of an attempt, of the latest when None; raises `NotFound`.
+
+    Of those that took each other's place it is the last; `worker:0.0` is the first of them, `worker:0.1` the next.
+    """
+    role, _, place = name.partition(":")
+    index, _, incarnation = place.partition(".")
     number = job.attempt if attempt is None else attempt
-    sound = role.isprintable() and index.isascii() and index.isdecimal() and len(index) < 9
-    replica = job.replicas.filter(attempt=number, role=role, index=int(index)).first() if sound else None
+    sound = role.isprintable() and _is_number(index) and (_is_number(incarnation) or "." not in place)
+    rows = job.replicas.filter(attempt=number, role=role, index=int(index)) if sound else job.replicas.none()
+    if sound and incarnation:
+        rows = rows.filter(incarnation=int(incarnation))
+    replica = rows.order_by("incarnation").last()
     if replica is None:
         raise NotFound(f"Attempt {number} of this job has no replica {name}.")
     return replica
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 9
 
 
 def attempts(job: Job) -> list[Attempt]:

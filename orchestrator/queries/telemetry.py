@@ -22,13 +22,15 @@ TAIL_LINE_CHARS = 4_000
 
 
 class SeriesView(NamedTuple):
-    """One replica's part of a series, thinned. `values` may hold NaN and infinities (`live.jsonable` names them)."""
+    """One replica's part of a series, thinned. `values` may hold NaN and infinities (`live.jsonable` names them).
+    `incarnation` grows with each process that takes the place of one before it."""
 
     replica: str
     attempt: int
     steps: list[int]
     times: list[float]
     values: list[float]
+    incarnation: int = 0
 
 
 class LoadView(NamedTuple):
@@ -76,7 +78,7 @@ def one_moment() -> Iterator[None]:
 
 def series(job: Job, *, names: Iterable[str] | None = None, points: int = 1000) -> dict[str, list[SeriesView]]:
     """The metric series of all attempts by name, each replica's thinned to about `points` points."""
-    found = {replica.pk: replica for replica in job.replicas.order_by("attempt", "role", "index")}
+    found = {replica.pk: replica for replica in job.replicas.order_by("attempt", "role", "index", "incarnation")}
     owners = [storage.Owner(replica_id=replica_id) for replica_id in found]
     views: dict[str, list[SeriesView]] = defaultdict(list)
     order = {owner: place for place, owner in enumerate(owners)}
@@ -84,7 +86,14 @@ def series(job: Job, *, names: Iterable[str] | None = None, points: int = 1000) 
     for owner, name in sorted(runs, key=lambda key: (key[1], order[key[0]])):
         run, replica = storage.thin(runs[owner, name], points), found[owner.replica_id or 0]
         views[name].append(
-            SeriesView(str(replica), replica.attempt, run.steps.tolist(), run.times.tolist(), run.values.tolist())
+            SeriesView(
+                replica=str(replica),
+                attempt=replica.attempt,
+                steps=run.steps.tolist(),
+                times=run.times.tolist(),
+                values=run.values.tolist(),
+                incarnation=replica.incarnation,
+            )
         )
     return dict(views)
 

@@ -262,7 +262,13 @@ def _announce(intake: Intake, pieces: Sequence[Output]) -> None:
         start, end = advance
         events.append(
             live.points_stored(
-                replica=name, replica_id=replica.pk, attempt=attempt, start=start, end=end, series=columns
+                replica=name,
+                replica_id=replica.pk,
+                attempt=attempt,
+                incarnation=replica.incarnation,
+                start=start,
+                end=end,
+                series=columns,
             )
         )
     if pieces:

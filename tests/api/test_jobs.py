@@ -168,6 +168,7 @@ def test_replicas_series_logs_events_artifacts(member: User, calls_as: Caller, s
                 "steps": [0, 1, 2],
                 "times": [1.0, 2.0, 3.0],
                 "values": [0.5, "NaN", "-Infinity"],
+                "incarnation": 0,
             }
         ]
     }
@@ -222,7 +223,6 @@ def test_stop_and_retry(member: User, calls_as: Caller) -> None:
     assert (again.status_code, again.json()["retry_of"]) == (201, job.pk)
 
 
-def test_viewers_look_and_change_nothing(
 def test_pause_and_resume(member: User, teammate: User, viewer: User, calls_as: Caller) -> None:
     job, program = make_job(owner=member, status=JobStatus.RUNNING, attempt=1), calls_as(member)
     for person in (teammate, viewer):
@@ -237,6 +237,7 @@ def test_pause_and_resume(member: User, teammate: User, viewer: User, calls_as: 
     assert (refused.status_code, "this one is submitted" in refused.json()["detail"]) == (409, True)
 
 
+def test_viewers_look_and_change_nothing(
     request_body: dict[str, object], viewer: User, member: User, calls_as: Caller
 ) -> None:
     job, program = make_job(owner=member), calls_as(viewer)

@@ -2,9 +2,9 @@
 
 from datetime import UTC, datetime, timedelta
 
-from orchestrator.models import Attempt, Job, User
-from tests.factories import make_cluster, make_job, make_node
-from worker_agent.protocol.states import JobStatus
+from orchestrator.models import Attempt, Job, LogChunk, Replacement, User
+from tests.factories import make_cluster, make_job, make_node, make_replica
+from worker_agent.protocol.states import JobStatus, ReplicaStatus, Strategy
 
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -31,6 +31,7 @@ def test_each_restart_says_why_where_and_what_it_cost(calls_as, member: User, vi
     (row,) = calls_as(viewer).get(f"/jobs/{job.pk}/restarts").json()
     assert row == {
         "attempt": 1,
+        "replicas": [],
         "cause": "exception",
         "reason": "worker 0 on node-1 failed: ValueError",
         "counted": True,
@@ -44,6 +45,48 @@ def test_each_restart_says_why_where_and_what_it_cost(calls_as, member: User, vi
     }
     assert calls_as(member).get(f"/jobs/{make_job(owner=member).pk}/restarts").json() == []
     assert calls_as(member).get("/jobs/0/restarts").status_code == 404
+
+
+def replaced(owner: User) -> Job:
+    """A running gang under parameter servers one of whose workers was killed and is back."""
+    spec = {"strategy": Strategy.PARAMETER_SERVER, "ps": 1, "workers": 2}
+    job = make_job(owner=owner, status=JobStatus.RUNNING, spec=spec)
+    node = make_node(job.cluster, "node-1", slots=4)
+    for role, index in [("chief", 0), ("ps", 0), ("worker", 0)]:
+        make_replica(job, node=node, role=role, index=index, started_at=AT, attempt=1, pid=100 + index)
+    gone = {"status": ReplicaStatus.EXITED, "cause": "signal", "signal": 9, "ended_at": AT, "pid": 201}
+    old = make_replica(job, node=node, index=1, attempt=1, superseded=True, **gone)
+    new = make_replica(job, node=node, index=1, attempt=1, incarnation=1, started_at=AT, pid=202)
+    LogChunk.objects.create(replica=old, start=0, end=4, at=1.0, text="old\n")
+    LogChunk.objects.create(replica=new, start=0, end=4, at=2.0, text="new\n")
+    job.replicas.update(log_size=4)
+    reason = "worker 1 on node-1 was killed by signal 9 (SIGKILL)."
+    Replacement.objects.create(
+        job=job, attempt=1, replicas=["worker 1"], failed="worker 1", cause="signal", reason=reason, node=node,
+        node_name=node.name, at=AT, back_at=AT + timedelta(seconds=4), step_reached=57,
+    )  # fmt: skip
+    return job
+
+
+def test_a_process_that_was_replaced_is_told_beside_the_one_in_its_place(calls_as, member: User) -> None:
+    job = replaced(member)
+    program = calls_as(member)
+    (row,) = program.get(f"/jobs/{job.pk}/restarts").json()
+    assert (row["attempt"], row["replicas"], row["counted"], row["node"]) == (1, ["worker 1"], False, "node-1")
+    assert (row["step_reached"], row["step_resumed"], row["steps_lost"], row["seconds_lost"]) == (57, None, 0, 4.0)
+    rows = [row for row in program.get(f"/jobs/{job.pk}/replicas").json() if row["index"] == 1]
+    told = [(row["incarnation"], row["superseded"], row["status"], row["pid"]) for row in rows]
+    assert told == [(0, True, "exited", 201), (1, False, "running", 202)]
+    logs = {
+        name: program.get(f"/jobs/{job.pk}/logs", replica=name) for name in ("worker:1", "worker:1.0", "worker:1.1")
+    }
+    assert {name: answer.json()["text"] for name, answer in logs.items()} == {
+        "worker:1": "new\n",
+        "worker:1.0": "old\n",
+        "worker:1.1": "new\n",
+    }
+    for name in ("worker:1.2", "worker:1.", "worker:.1", "worker:1.x"):
+        assert program.get(f"/jobs/{job.pk}/logs", replica=name).status_code == 404
 
 
 def test_how_often_a_job_is_tried_again_is_asked_for_and_kept_by_a_retry(calls_as, member: User) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from django.test import Client
 from django.urls import reverse
 
+from dashboard.templatetags.trainyard import replica_name
 from orchestrator.models import User
-from tests.api.test_restarts import AT, restarted
+from tests.api.test_restarts import AT, replaced, restarted
 from tests.factories import make_job
 from worker_agent.protocol.states import JobStatus
 
@@ -24,6 +25,24 @@ def test_the_page_lists_each_restart_with_its_cost(client_of: Browser, member: U
             assert cell in section
     quiet = client_of(member).get(reverse("job", args=[make_job(owner=member).pk])).content.decode()
     assert '<div id="restarts"></div>' in quiet
+
+
+def test_a_replaced_process_stays_on_the_page(client_of: Browser, member: User) -> None:
+    job = replaced(member)
+    answer = client_of(member).get(reverse("job", args=[job.pk]))
+    page = answer.content.decode()
+    section = page[page.index('id="restarts"') :].partition("</section>")[0]
+    for cell in (">Worker 1<", "killed by signal 9", ">57<", ">0<", ">4 s<", ">node-1<"):
+        assert cell in section
+    table = page[page.index('id="replicas"') :].partition("</section>")[0]
+    assert "4 of 4 at work" in table
+    assert (table.count('data-replica="worker:1"'), table.count("Replaced"), table.count(">201<")) == (1, 1, 1)
+    assert f'href="{reverse("job_log", args=[job.pk])}?replica=worker%3A1.0"' in table
+    log = client_of(member).get(reverse("job_log", args=[job.pk]) + "?replica=worker%3A1.0")
+    assert b"".join(log.streaming_content) == b"old\n"
+    (row,) = [row for row in answer.context["timeline"].rows if row.name == replica_name("worker:1")]
+    assert [bar.kind for bar in row.bars] == ["start", "fail", "start", "run"]
+    assert row.bars[2].since == row.bars[1].until
 
 
 def test_a_job_that_waits_to_try_again_says_until_when(client_of: Browser, member: User) -> None:

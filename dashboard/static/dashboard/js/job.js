@@ -7,7 +7,7 @@ import { jobCharts } from "./job_charts.js";
 import { logViewer } from "./job_log.js";
 import { painter, say, setText } from "./live.js";
 import { refresher } from "./parts.js";
-import { Store } from "./series.js";
+import { Store, order } from "./series.js";
 import { feed } from "./socket.js";
 const TONES = { submitted: "grey", launching: "teal", running: "blue", restarting: "violet", pausing: "amber", paused: "amber", stopping: "grey", succeeded: "green", failed: "red", stopped: "grey", lost: "red", assigned: "grey", starting: "teal", exited: "grey" };
 const RECENT_S = 900, AFTER_S = 10;
@@ -54,7 +54,7 @@ function applyJob(next) {
   job = next;
 }
 function addPoints(event) {
-  for (const [name, s] of Object.entries(event.series)) store.add(name, event.replica, event.attempt, s.steps, s.values.map(num));
+  for (const [name, s] of Object.entries(event.series)) store.add(name, event.replica, order(event.attempt, event.incarnation), s.steps, s.values.map(num));
 }
 // The load of its nodes while the job was there; what they do before and after is not this job's.
 function addLoad(name, node, { times, values }) {
@@ -84,7 +84,7 @@ const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
     const stale = job || data.job.revision !== +page.dataset.revision;
     applyJob(data.job);
     store.names.clear(); load.names.clear();
-    for (const [name, views] of Object.entries(data.series)) for (const v of views) store.add(name, v.replica, v.attempt, v.steps, v.values.map(num));
+    for (const [name, views] of Object.entries(data.series)) for (const v of views) store.add(name, v.replica, order(v.attempt, v.incarnation), v.steps, v.values.map(num));
     for (const [node, series] of Object.entries(data.samples)) for (const [name, s] of Object.entries(series)) addLoad(name, node, s);
     cursors = Object.fromEntries(Object.entries(data.cursors).map(([id, c]) => [id, c.trainer ?? 0]));
     logEnds = { ...data.log_ends };

@@ -62,7 +62,11 @@ export function band(lines, names) {
   return [{ label: `Highest (${names[worst]})`, s: 2, x, y: high }, { label: `Median of ${lines.length}`, s: 1, x, y: mid }, { label: "Lowest", s: 3, x, y: low }];
 }
 
-// name → replica → attempt → Line. What a later attempt did again replaces what the earlier one had done.
+// What a later attempt did again replaces what the earlier one had done, and so it is with a replica that was replaced
+// within an attempt: one number orders them all, the attempt before the point.
+export const order = (attempt, incarnation = 0) => attempt + incarnation / 1e6;
+
+// name → replica → order → Line.
 export class Store {
   constructor() { this.names = new Map(); }
   add(name, replica, attempt, xs, ys) {
@@ -99,6 +103,6 @@ export class Store {
   starts() {
     const first = new Map();
     for (const replicas of this.names.values()) for (const attempts of replicas.values()) for (const [n, line] of attempts) if (line.x.length) first.set(n, Math.min(first.get(n) ?? Infinity, line.x[0]));
-    return [...first].filter(([n, x]) => n > 1 && x > 1).map(([n, x]) => ({ x, label: `Attempt ${n}` }));
+    return [...first].filter(([n, x]) => n > 1 && Number.isInteger(n) && x > 1).map(([n, x]) => ({ x, label: `Attempt ${n}` }));
   }
 }
