@@ -38,7 +38,8 @@ from worker_agent.spool import Writer
 from worker_agent.verdict import Ending, StopRequest
 
 WATCH_S = 1.0
-OVERTIME_S = 10.0
+# A shim may take 5 s for stacks, and 5 s more to see that nothing is left.
+OVERTIME_S = 15.0
 
 _SHIM_LOG = "shim.log"
 _FIRST_LOOK_S = 0.02
