@@ -24,7 +24,7 @@ from tests.faults.scenarios import SCENARIOS  # noqa: E402
 from tests.faults.suite import STATES, Row, every_fault, every_scenario, random_faults  # noqa: E402
 from tests.faults.yard import Yard  # noqa: E402
 
-LEASE_S = 10
+SETTINGS: dict[str, object] = {"lease_s": 10, "hang_after_s": 60, "node_failures_cordon": 0}
 LASTING = {"short_s": 4.0, "long_s": 25.0}
 
 
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     database = "postgres" if given.postgres else "sqlite"
     print(f"seed {given.seed}, {database}", flush=True)
     try:
-        with Yard(home, database=database, settings={"lease_s": LEASE_S}) as yard:
+        with Yard(home, database=database, settings=SETTINGS) as yard:
             for row in _rows(yard, given):
                 rows.append(row)
                 print(line_of(row), flush=True)

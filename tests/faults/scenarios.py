@@ -25,6 +25,7 @@ GANG = {"strategy": "multi_worker_mirrored", "workers": 3, "global_batch_size": 
 SERVED = {"strategy": "parameter_server", "workers": 2, "ps": 1, "global_batch_size": 64}
 TF_LIMIT_S = 300.0
 PID_TRIES = 200
+PAUSE = "paused, resumed, drained"
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,7 @@ def gang_loses(
     yard: Yard, chance: random.Random, *, strategy: dict[str, Any], lose: Callable[[Scene], None], whole: bool = True
 ) -> Verdict:
     """A real gang loses a part while it writes checkpoints; it ends well, with the ledger right and no step missing."""
-    request = {"name": "real", "cluster": CLUSTER, "recipe": "digits_mlp", "epochs": 200, "checkpoint_steps": INTERVAL}
-    job_id = int(yard.post("/jobs", request | strategy)["id"])
-    until(lambda: yard.get(f"/jobs/{job_id}/checkpoints"), within_s=TF_LIMIT_S, what=lambda: str(yard.job(job_id)))
+    job_id = _real_gang(yard, strategy)
     scene = Scene(yard, job_id, chance)
     lose(scene)
     job = yard.wait_for(job_id, *TERMINAL, within_s=TF_LIMIT_S)
@@ -101,6 +100,42 @@ def gang_loses(
     if whole:
         verdict.wrong += _holes(yard, job_id)
     return verdict
+
+
+def paused(yard: Yard, _: random.Random, *, ask: Callable[[Yard, int], str]) -> Verdict:
+    """A real gang is asked to save and leave, and goes on from there: no step is done twice, none is missing."""
+    job_id = _real_gang(yard, GANG)
+    asked = ask(yard, job_id)
+    job = yard.wait_for(job_id, *TERMINAL, within_s=TF_LIMIT_S)
+    verdict = check(yard, job_id, asked=frozenset({asked}), interval=0)
+    if (job["status"], job["attempt"]) != ("succeeded", 2):
+        verdict.wrong.append(f"I1: j-{job_id} is {job['status']} after {job['attempt']} attempts: {job['reason']}")
+    steps = [view["steps"] for view in yard.get(f"/jobs/{job_id}/series", names="loss", points=20_000)["loss"]]
+    if twice := sum(map(len, steps)) - len({step for run in steps for step in run}):
+        verdict.wrong.append(f"I7: j-{job_id} did {twice} steps twice")
+    verdict.wrong += _holes(yard, job_id)
+    return verdict
+
+
+def pause_and_resume(yard: Yard, job_id: int) -> str:
+    """As from the job page; in between nothing is held."""
+    yard.post(f"/jobs/{job_id}/pause")
+    yard.wait_for(job_id, "paused", within_s=60)
+    held = yard.database.rows(f"SELECT id FROM orchestrator_replica WHERE held AND job_id = {job_id}")
+    assert not held, f"j-{job_id} is paused and holds {held}"
+    yard.post(f"/jobs/{job_id}/resume")
+    return "resume"
+
+
+def drain_a_node(yard: Yard, job_id: int) -> str:
+    """As from the node's page; the node is taken into use again once the job is elsewhere."""
+    node = yard.get(f"/jobs/{job_id}/replicas")[0]["node"]
+    yard.post(f"/nodes/{yard.node_id(node)}/drain")
+    until(lambda: yard.job(job_id)["attempt"] == 2, within_s=TF_LIMIT_S, what=lambda: str(yard.job(job_id)))
+    places = {each["node"] for each in yard.get(f"/jobs/{job_id}/replicas")}
+    yard.post(f"/nodes/{yard.node_id(node)}/uncordon")
+    assert node not in places, f"j-{job_id} was placed on {node}, which was drained"
+    return "drain"
 
 
 def loses_rank(scene: Scene, *, role: str, number: signal.Signals = signal.SIGKILL) -> None:
@@ -136,6 +171,13 @@ SCENARIOS = (
         partial(gang_loses, strategy=GANG, lose=loses_chiefs_machine),
     ),
     Scenario(
+        "MultiWorkerMirrored has a rank that hangs",
+        RANK,
+        partial(gang_loses, strategy=GANG, lose=partial(loses_rank, role="worker", number=signal.SIGSTOP)),
+    ),
+    Scenario("paused and resumed", PAUSE, partial(paused, ask=pause_and_resume)),
+    Scenario("its node drained", PAUSE, partial(paused, ask=drain_a_node)),
+    Scenario(
         "ParameterServer loses a worker",
         RANK,
         partial(gang_loses, strategy=SERVED, lose=partial(loses_rank, role="worker"), whole=False),
@@ -146,6 +188,14 @@ SCENARIOS = (
         partial(gang_loses, strategy=SERVED, lose=partial(loses_rank, role="ps"), whole=False),
     ),
 )
+
+
+def _real_gang(yard: Yard, strategy: dict[str, Any]) -> int:
+    """A recipe's job that has written its first checkpoint; its number."""
+    request = {"name": "real", "cluster": CLUSTER, "recipe": "digits_mlp", "epochs": 200, "checkpoint_steps": INTERVAL}
+    job_id = int(yard.post("/jobs", request | strategy)["id"])
+    until(lambda: yard.get(f"/jobs/{job_id}/checkpoints"), within_s=TF_LIMIT_S, what=lambda: str(yard.job(job_id)))
+    return job_id
 
 
 def _holes(yard: Yard, job_id: int) -> list[str]:

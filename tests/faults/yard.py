@@ -247,9 +247,9 @@ class Yard(AbstractContextManager["Yard"]):
             self.data / "redis", port=REDIS_PORT, password=self._secrets.redis_password
         )
         configuration.write_text(configuration.read_text().replace("bind 127.0.0.1", f"bind {self.control.address}"))
-        subprocess.run(
-            [sys.executable, "manage.py", "prepare"], cwd=ROOT, env=self._environment, check=True, capture_output=True
-        )
+        line = [sys.executable, "manage.py", "prepare"]
+        done = subprocess.run(line, cwd=ROOT, env=self._environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
         for name in CONTROL:
             self.restart(name)
         until(self.answers, within_s=START_LIMIT_S, what=lambda: self.control.log("web").read_text()[-3000:])
