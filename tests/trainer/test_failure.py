@@ -48,6 +48,53 @@ def test_a_lost_peer_is_a_consequence_only_within_a_gang(tmp_path: Path) -> None
     assert failure_of(error, code=tmp_path, gang_size=1).message.startswith("UnavailableError")
 
 
+class ResourceExhaustedError(Exception):
+    """Named as TensorFlow names it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (MemoryError("Unable to allocate 71.1 PiB for an array"), Cause.OUT_OF_MEMORY),
+        (
+            ResourceExhaustedError("{{function_node __wrapped__Fill}} OOM when allocating tensor with shape[9]"),
+            Cause.OUT_OF_MEMORY,
+        ),
+        (ResourceExhaustedError("Received message larger than max (5 vs. 4)"), Cause.EXCEPTION),
+        (ValueError("out of memory"), Cause.EXCEPTION),
+    ],
+)
+def test_what_asks_for_too_much_memory_ran_out_of_it(tmp_path: Path, error: Exception, cause: Cause) -> None:
+    failure = failure_of(raised(error), code=tmp_path, gang_size=1)
+    assert failure.cause is cause
+    assert "function_node" not in failure.message
+
+
+def test_an_error_in_python_that_a_pipeline_calls_is_told_as_the_users(tmp_path: Path) -> None:
+    text = (
+        "{{function_node __wrapped__IteratorGetNext_device_/job:localhost/replica:0/task:0/device:CPU:0}} "
+        "ValueError: row 17 has no label\nTraceback (most recent call last):\n\n"
+        '  File "/site-packages/tensorflow/script_ops.py", line 269, in __call__\n    ret = func(*args)\n\n'
+        f'  File "{tmp_path}/recipe.py", line 4, in rows\n    raise ValueError("row 17 has no label")\n\n'
+        "ValueError: row 17 has no label\n\n\n\t [[{{node PyFunc}}]] [Op:IteratorGetNext] name: "
+    )
+    failure = failure_of(raised(UnavailableError(text)), code=tmp_path, gang_size=1)
+    assert failure.message == "ValueError: row 17 has no label (in recipe.py, line 4, rows)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Exception encountered when calling L.call().\n\n\x1b[1mInput 0 is incompatible\x1b[0m\n\nArguments received",
+        "Exception encountered when calling L.call().\n\n\x1b[1mCould not automatically infer the output shape. Either "
+        "mend it or write it. Error encountered:\n\nInput 0 is incompatible\x1b[0m\n\nArguments received by L.call():",
+    ],
+)
+def test_keras_says_where_first_and_why_then(tmp_path: Path, text: str) -> None:
+    failure = failure_of(raised(ValueError(text)), code=tmp_path, gang_size=1)
+    assert failure.message == "ValueError: Input 0 is incompatible"
+
+
 def test_the_trainers_own_sentences_stand_by_themselves(tmp_path: Path) -> None:
     error = raised(TrainingFailed("The port is taken.", Cause.PORT_TAKEN))
     failure = failure_of(error, code=tmp_path, gang_size=2)

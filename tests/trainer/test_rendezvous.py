@@ -102,6 +102,18 @@ def test_worker_0_that_never_comes_is_named(runs: list[Run]) -> None:
     assert told.value.cause is Cause.RENDEZVOUS_TIMEOUT
 
 
+def test_who_waits_with_worker_0_names_who_is_missing_too(runs: list[Run]) -> None:
+    """Its own time may be over first."""
+    meeting = rendezvous.Meeting(runs[0])
+    waiting, raised = joining(replace(runs[1], rendezvous_timeout_s=0.5))
+    with pytest.raises(TrainingFailed, match=r"worker:2 \(127.0.0.1:\d+\) did not come"):
+        meeting.gather(deadline=monotonic() + 2, stop=NoStop())
+    waiting.join(5)
+    (told,) = raised
+    assert str(told).startswith("The gang did not meet: worker:2 (127.0.0.1:")
+    assert "worker:0" not in str(told)
+
+
 def test_only_the_missing_ones_are_named(runs: list[Run]) -> None:
     with rendezvous.listen(runs[1].me), pytest.raises(TrainingFailed) as told:
         rendezvous.wait_for_ports(runs[0], runs[0].others, deadline=monotonic() + 0.2, stop=NoStop())

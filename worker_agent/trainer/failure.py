@@ -24,6 +24,19 @@ _GRAPH_WORDS = "Graph execution error"
 _GRAPH_PLACES = re.compile(r'File "|Detected at node|<stack traces|Node: |\d+ root error')
 _TPU_FILES = re.compile(r"/(tpu_cluster_resolver|tpu_strategy_util)\.py$")
 _PORT_WORDS = "Could not start gRPC server"
+_MEMORY_ERRORS = {"ResourceExhaustedError", "InternalError", "UnknownError", "XlaRuntimeError"}
+_MEMORY_WORDS = (
+    "oom when allocating",
+    "out of memory",
+    "out_of_memory",
+    "failed to allocate",
+    "dst tensor is not init",
+)
+# What stands before and around the words: the graph's function, and a terminal's colours.
+_ORNAMENT = re.compile(r"\{\{function_node [^}]*\}\}\s*|\x1b\[[0-9;]*m")
+_TRACEBACK_LINE = "Traceback (most recent call last):"
+_KERAS_WORDS = "Exception encountered when calling"
+_KERAS_INNER = "Error encountered:"
 
 
 def failure_of(error: BaseException, *, code: Path, gang_size: int) -> Failure:
@@ -38,7 +51,16 @@ def failure_of(error: BaseException, *, code: Path, gang_size: int) -> Failure:
     sentence = _sentence(error, code)
     if gang_size > 1 and is_peer_loss(error):
         sentence = f"A peer went away: {sentence}"
-    return Failure(at=time(), cause=Cause.EXCEPTION, message=sentence, traceback=text)
+    cause = Cause.OUT_OF_MEMORY if is_out_of_memory(error) else Cause.EXCEPTION
+    return Failure(at=time(), cause=cause, message=sentence, traceback=text)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True when the program asked for more memory than the machine or the device has."""
+    if isinstance(error, MemoryError):
+        return True
+    said = str(error).lower()
+    return type(error).__name__ in _MEMORY_ERRORS and any(words in said for words in _MEMORY_WORDS)
 
 
 def is_peer_loss(error: BaseException) -> bool:
@@ -67,13 +89,11 @@ def tpu_refusal(error: BaseException, name: str) -> TrainingFailed:
 
 def _sentence(error: BaseException, code: Path) -> str:
     """`ValueError: bad shape (in recipe.py, line 12, build_model)`: the deepest line that is the user's."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    what = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    if lines and lines[0].startswith(_GRAPH_WORDS):
-        reason = next((line for line in lines[1:] if not _GRAPH_PLACES.match(line)), lines[0])
-        what = f"{type(error).__name__}: {reason}"
+    lines = [line.strip() for line in _ORNAMENT.sub("", str(error)).splitlines() if line.strip()]
+    what = f"{type(error).__name__}: {_reason(lines)}" if lines else type(error).__name__
     frames = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
-    if lines and lines[0] == _AUTOGRAPH_WORDS:  # TensorFlow tells the user's frames in the text, not in the traceback
+    if _AUTOGRAPH_WORDS in lines[:1] or _TRACEBACK_LINE in lines:
+        # TensorFlow tells the user's frames, and the error that was raised there, in the text.
         what = next((line for line in reversed(lines) if _ERROR_LINE.match(line)), what)
         frames += [(found[1], int(found[2]), found[3]) for line in lines if (found := _FRAME_LINE.match(line))]
     if len(what) > SENTENCE_CHARS:
@@ -83,3 +103,13 @@ def _sentence(error: BaseException, code: Path) -> str:
         if path.is_relative_to(code):
             return f"{what} (in {path.relative_to(code)}, line {line}, {name})"
     return what
+
+
+def _reason(lines: list[str]) -> str:
+    """The line that says why, of an error's text; TensorFlow and Keras begin theirs with where."""
+    if lines[0].startswith(_GRAPH_WORDS):
+        return next((line for line in lines[1:] if not _GRAPH_PLACES.match(line)), lines[0])
+    if lines[0].startswith(_KERAS_WORDS) and len(lines) > 1:
+        inner = next((place for place, line in enumerate(lines) if line.endswith(_KERAS_INNER)), 0)
+        return lines[min(inner + 1, len(lines) - 1)]
+    return lines[0]

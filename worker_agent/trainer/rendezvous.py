@@ -54,6 +54,7 @@ class Meeting:
                 raise never_came(self._run, sorted(waiting - came.keys()))
             for name in [name for name, guest in came.items() if _has_left(guest)]:
                 came.pop(name).close()
+                _tell_missing(came, waiting)
             try:
                 guest, _ = self._door.accept()
             except TimeoutError:
@@ -66,6 +67,7 @@ class Meeting:
                 came[name].close()
             guest.settimeout(0)
             came[name] = guest
+            _tell_missing(came, waiting)
 
 
 def join(run: Run, host: Member, *, deadline: float, stop: StopSignal) -> None:
@@ -75,10 +77,13 @@ def join(run: Run, host: Member, *, deadline: float, stop: StopSignal) -> None:
 
 
 def hear_go(run: Run, host: Member, *, deadline: float, stop: StopSignal) -> None:
-    """Say hello to `host` until it answers that everybody is there."""
-    while not _said_go(run, host, stop, deadline):
+    """Say hello to `host` until it answers that everybody is there. Who is missing is named: the host, or whom it has
+    told to be missing as well."""
+    missing = [host.name]
+    while (heard := _hear(run, host, stop, deadline)) != []:
+        missing = heard or missing
         if monotonic() > deadline:
-            raise never_came(run, [host.name])
+            raise never_came(run, missing)
         sleep(RETRY_S)
 
 
@@ -134,14 +139,18 @@ def tensorflow_guard(timeout_s: float) -> Iterator[None]:
 def never_came(run: Run, names: list[str]) -> TrainingFailed:
     """The failure that names who did not come."""
     where = {member.name: f"{member.name} ({member.host}:{member.port})" for member in run.gang}
-    who = ", ".join(where[name] for name in names)
+    who = ", ".join(where.get(name, name) for name in names)
     return TrainingFailed(
         f"The gang did not meet: {who} did not come within {run.rendezvous_timeout_s:g} s.", Cause.RENDEZVOUS_TIMEOUT
     )
 
 
-def _said_go(run: Run, host: Member, stop: StopSignal, deadline: float) -> bool:
+def _hear(run: Run, host: Member, stop: StopSignal, deadline: float) -> list[str] | None:
+    """Who is missing, as the host says it last, while the line holds: nobody when it says "go", None when it says
+    nothing."""
     stop.check()
+    missing: list[str] | None = None
+    heard = b""
     try:
         with socket.create_connection((host.host, host.port), timeout=SPEAK_S) as line:
             line.sendall(json.dumps({"key": run.rendezvous_key, "name": run.me.name}).encode() + b"\n")
@@ -149,12 +158,26 @@ def _said_go(run: Run, host: Member, stop: StopSignal, deadline: float) -> bool:
             while monotonic() <= deadline:
                 stop.check()
                 try:
-                    return line.recv(16) == b"go\n"
+                    data = line.recv(HELLO_BYTES)
                 except TimeoutError:
                     continue
+                if not data:
+                    return missing
+                *said, heard = (heard + data).split(b"\n")
+                if said and said[-1] == b"go":
+                    return []
+                missing = said[-1].decode().split() if said else missing
     except OSError:
         pass
-    return False
+    return missing
+
+
+def _tell_missing(came: dict[str, socket.socket], waiting: set[str]) -> None:
+    """Everybody who is there hears who is not, to name them if they never come."""
+    missing = " ".join(sorted(waiting - came.keys()))
+    for guest in came.values() if missing else ():
+        with contextlib.suppress(OSError):
+            guest.sendall(f"{missing}\n".encode())
 
 
 def _hello_of(guest: socket.socket, key: str) -> str:
