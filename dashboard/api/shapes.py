@@ -192,7 +192,7 @@ class Job(Schema):
     total_steps: int = Field(description="0 while unknown.")
     epoch: int
     epochs: int
-    metrics: dict[str, Number] = Field(description="The latest value of each metric.")
+    metrics: dict[str, Number] = Field(description="Of the last epoch: `loss` is its mean, not the last step's.")
     remaining_s: float | None
     priority: int
     retry_of: int | None = Field(description="The job of which this is a retry.")

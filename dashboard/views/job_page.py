@@ -170,7 +170,9 @@ def _marked(replica: Any) -> dict[str, str] | None:
 
 def _tiles(job: Any, gang: list[Any]) -> list[Tile]:
     metric = _headline_metric(job.metrics)
-    series = telemetry.series(job, names=[*RATES, *([metric] if metric else [])], points=SPARK_POINTS)
+    told_by_leader = {f"step_time_ms/{replica_name(str(each))}": str(each) for each in gang}
+    names_wanted = [*RATES, *told_by_leader, *([metric] if metric else [])]
+    series = telemetry.series(job, names=names_wanted, points=SPARK_POINTS)
     names = {str(replica) for replica in gang}
 
     def latest(name: str) -> dict[str, float]:
@@ -183,19 +185,13 @@ def _tiles(job: Any, gang: list[Any]) -> list[Tile]:
         return [value for value in firsts[-1].values if math.isfinite(value)] if firsts else []
 
     loss, rates, times, steps = (latest(name) for name in RATES)
+    spoken_for = {who: value for name, who in told_by_leader.items() for value in latest(name).values()}
+    times = spoken_for or times
     devices = gang_of(job.spec)["devices"]
     slowest = max(times, key=lambda name: times[name], default="")
-    validation = job.metrics.get("val_loss")
     each = f"{group(sum(rates.values()) / devices)} per device" if rates and devices > 1 else ""
     return [
-        Tile(
-            "loss",
-            "Training loss",
-            figure(next(iter(loss.values()), job.metrics.get("loss"))),
-            "",
-            "" if validation is None else f"validation {figure(validation)}",
-            curve("loss"),
-        ),
+        _loss_tile(job, next(iter(loss.values()), None), curve("loss")),
         *([_metric_tile(job, metric, curve(metric))] if metric else []),
         Tile(
             "eps",
@@ -222,6 +218,16 @@ def _tiles(job: Any, gang: list[Any]) -> list[Tile]:
             curve("steps_per_s"),
         ),
     ]
+
+
+def _loss_tile(job: Any, of_step: float | None, values: list[float]) -> Tile:
+    """The mean over the last epoch, which is what lists and REST call a job's loss; until there is one, the last
+    step's."""
+    validation = job.metrics.get("val_loss")
+    note = "" if validation is None else f"validation {figure(validation)}"
+    if "loss" in job.metrics or of_step is None:
+        return Tile("loss", "Loss, mean of an epoch", figure(job.metrics.get("loss")), "", note, values)
+    return Tile("loss-of-step", "Loss of the last step", figure(of_step), "", note, values)
 
 
 def _metric_tile(job: Any, name: str, values: list[float]) -> Tile:

@@ -13,6 +13,7 @@ from orchestrator.queries import telemetry
 from worker_agent.protocol.states import Strategy
 
 ROWS_SHOWN = 40
+UNSHARDED = "unsharded"
 SHARED_OUT = {"data": "By example", "file": "By file", "off": "Every worker reads all"}
 TEXT_CHARS = 300
 # Told as points while the training goes on, by these strategies.
@@ -66,7 +67,14 @@ def strategy_panel(job: Any, gang: list[Any]) -> StrategyPanel:
     if not known:
         return StrategyPanel(label, summary)
     rows = [*_sync(known), *_model(known), *_measured(job), *_stages_said(known), *_data(known), *_resumed(known)]
-    tables = [_stages(known, gang), _layouts(known), _loads(known), _partitioned(known), _processes(told)]
+    tables = [
+        _stages(known, gang),
+        _layouts(known),
+        _loads(known),
+        _updates(known),
+        _partitioned(known),
+        _processes(told),
+    ]
     return StrategyPanel(
         label,
         summary,
@@ -117,7 +125,7 @@ def _data(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     policy, reason = _text(sharding.get("policy")), _text(sharding.get("reason"))
     files = _count(sharding.get("files"))
     many = f", {files} files" if files and files != "0" else ""
-    said = SHARED_OUT.get(policy, policy)
+    said = SHARED_OUT.get(policy.lower(), policy)
     yield "Data", f"{said}{many}{f': {reason}' if reason else ''}" if policy else ""
 
 
@@ -147,12 +155,20 @@ def _layouts(known: Mapping[str, Any]) -> Table | None:
         (
             _text(each.get("variable")),
             _list(each.get("shape"), " × "),
-            _list(each.get("layout")),
+            _split_over(each.get("shape"), each.get("layout")),
             _bytes(each.get("bytes_here")),
         )
         for each in _mappings(known.get("layouts"))
     ]
     return _table("Layouts", ("Variable", "Shape", "Split over", "Held by a process"), rows, {3})
+
+
+def _split_over(shape: object, layout: object) -> str:
+    """`4 over model`: which of a variable's dimensions is split over which of the mesh; "" where none is."""
+    if not isinstance(shape, list) or not isinstance(layout, list) or len(shape) != len(layout):
+        return _list(layout)
+    pairs = zip(map(_text, shape), map(_text, layout), strict=True)
+    return ", ".join(f"{size} over {axis}" for size, axis in pairs if axis not in ("", UNSHARDED))
 
 
 def _loads(known: Mapping[str, Any]) -> Table | None:
@@ -161,6 +177,17 @@ def _loads(known: Mapping[str, Any]) -> Table | None:
         for each in _mappings(known.get("ps_load"))
     ]
     return _table("Load of the parameter servers", ("Server", "Variables", "Held"), rows, {1, 2})
+
+
+def _updates(known: Mapping[str, Any]) -> Table | None:
+    """What each worker has done of the training under parameter servers; told at the end of every epoch."""
+    counts = known.get("steps_of_workers")
+    made = [_number(each, 0) for each in counts] if isinstance(counts, list) else []
+    rows = [
+        (f"worker {place}", _count(number), f"{number / sum(made) * 100:.0f} %" if sum(made) else "")
+        for place, number in enumerate(made)
+    ]
+    return _table("Updates by each worker", ("Worker", "Updates", "Share"), rows, {1, 2})
 
 
 def _partitioned(known: Mapping[str, Any]) -> Table | None:

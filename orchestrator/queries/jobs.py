@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 
 from orchestrator.domain.lifecycle import LIVE_JOB
 from orchestrator.models import Artifact, Attempt, Event, Job, Replica, User
@@ -43,6 +43,14 @@ def visible_jobs(user: Person) -> QuerySet[Job]:
     return Job.objects.select_related("owner", "cluster")
 
 
+def _with_launch(jobs: QuerySet[Job]) -> QuerySet[Job]:
+    """With what `_remaining_s` asks of each job's latest attempt, so that a list asks it at once."""
+    latest = Attempt.objects.filter(job=OuterRef("pk"), number=OuterRef("attempt"))
+    return jobs.annotate(
+        launch_at=Subquery(latest.values("running_at")), launch_step=Subquery(latest.values("resumed_step"))
+    )
+
+
 def page(
     user: Person,
     *,
@@ -57,7 +65,7 @@ def page(
 ) -> Page:
     """Jobs with id below `cursor` (or the nearest above `after`), newest first. Empty filters do not filter; `search`
     is part of a name, or an id."""
-    jobs = visible_jobs(user)
+    jobs = _with_launch(visible_jobs(user))
     if "\0" in f"{strategy}{owner}{cluster}":
         return Page([], None)  # nothing is called so, and PostgreSQL will not even look
     if wanted := list(status):
@@ -87,7 +95,7 @@ def page(
 
 def recent(user: Person, *, limit: int = 8, live: bool | None = None) -> list[Job]:
     """The newest jobs; `live` True keeps those not yet ended, False those that have."""
-    jobs = visible_jobs(user)
+    jobs = _with_launch(visible_jobs(user))
     if live is not None:
         ongoing = [status.value for status in LIVE_JOB]
         jobs = jobs.filter(status__in=ongoing) if live else jobs.exclude(status__in=ongoing)
@@ -220,8 +228,20 @@ def progress_of(job: Job) -> float | None:
 def _remaining_s(job: Job, progress: float | None, now: datetime) -> float | None:
     if job.status != JobStatus.RUNNING or not progress or job.started_at is None:
         return None
-    elapsed_s = (now - job.started_at).total_seconds()
-    return round(max(elapsed_s, 0.0) * (1 - progress) / progress, 1)
+    began_at, began_step = _latest_launch(job)
+    made = job.step - (began_step or 0)
+    if made <= 0:
+        return None
+    elapsed_s = (now - (began_at or job.started_at)).total_seconds()
+    return round(max(elapsed_s, 0.0) * max(job.total_steps - job.step, 0) / made, 1)
+
+
+def _latest_launch(job: Job) -> tuple[datetime | None, int | None]:
+    """When the processes of the latest attempt were at work, and the step it began with: its pace is what counts."""
+    if hasattr(job, "launch_at"):
+        return job.launch_at, job.launch_step
+    latest = Attempt.objects.filter(job_id=job.pk, number=job.attempt).values_list("running_at", "resumed_step")
+    return latest.first() or (None, None)
 
 
 def _moment(moment: datetime | None) -> str | None:

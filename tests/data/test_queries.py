@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.contrib.auth.models import AnonymousUser
 
-from orchestrator.models import Event, Job, User
+from orchestrator.models import Attempt, Event, Job, User
 from orchestrator.queries import jobs, machines
 from orchestrator.queries.errors import NotFound
 from tests.data.conftest import NOW
@@ -146,6 +146,14 @@ def test_progress_and_remaining_time(
 ) -> None:
     found = jobs.summary(make_job(**columns), now=NOW + timedelta(seconds=50))  # type: ignore[arg-type]
     assert (found["progress"], found["remaining_s"]) == (progress, remaining_s)
+
+
+def test_what_is_left_is_reckoned_from_the_latest_launch(member: User) -> None:
+    columns = {"status": JobStatus.RUNNING, "step": 60, "total_steps": 100, "attempt": 2}
+    job = make_job(owner=member, started_at=NOW - timedelta(hours=2), **columns)
+    Attempt.objects.filter(job=job, number=2).update(running_at=NOW, resumed_step=50)
+    told = [jobs.get(member, job.pk), *jobs.page(member).items, *jobs.recent(member)]
+    assert [jobs.summary(each, now=NOW + timedelta(seconds=30))["remaining_s"] for each in told] == [120.0] * 3
 
 
 def test_replicas_of_an_attempt_and_by_name() -> None:

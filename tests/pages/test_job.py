@@ -102,6 +102,8 @@ def test_a_running_job_shows_everything_without_script(client_of: Browser, membe
     page = page_of(client_of(member), gang)
     for told in (
         "25.0",
+        "Loss, mean of an epoch",
+        "0.3100",
         "of 1\u202f200",
         "epoch",
         "94.1",
@@ -248,6 +250,21 @@ def test_numbers_that_are_none_are_words(client_of: Browser, member: User) -> No
     series.append([series.Addition(series.Owner(replica_id=replica.pk), "loss", points)])
     tiles = client_of(member).get(reverse("job", args=[job.pk])).context["tiles"]
     assert (tiles[0].figure, tiles[0].note) == ("NaN", "validation ∞")
+
+
+def test_the_loss_is_the_last_steps_until_an_epoch_has_ended(client_of: Browser, member: User, gang: Job) -> None:
+    Job.objects.filter(pk=gang.pk).update(metrics={})
+    tile = client_of(member).get(reverse("job", args=[gang.pk])).context["tiles"][0]
+    assert (tile.key, tile.label, tile.figure) == ("loss-of-step", "Loss of the last step", "0.2500")
+
+
+def test_what_a_leader_tells_of_its_workers_is_theirs(client_of: Browser, member: User, gang: Job) -> None:
+    leader = make_replica(gang, role="chief", index=0)
+    for name, value in (("step_time_ms", 40.0), ("step_time_ms/worker 0", 30.0), ("step_time_ms/worker 1", 50.0)):
+        points = series.run_of([1, 2], [1.0, 2.0], [value] * 2)
+        series.append([series.Addition(series.Owner(replica_id=leader.pk), name, points)])
+    tiles = client_of(member).get(reverse("job", args=[gang.pk])).context["tiles"]
+    assert next((tile.figure, tile.note) for tile in tiles if tile.key == "ms") == ("50.0", "slowest: worker 1")
 
 
 def test_nasty_metrics_and_logs_stay_text(client_of: Browser, member: User, gang: Job) -> None:

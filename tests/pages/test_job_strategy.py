@@ -28,8 +28,18 @@ TOLD = {
     ),
     "parameter_server": (
         COMMON
-        | {"ps_load": [{"ps": 0, "variables": 3, "bytes": 4000}], "partitioned": [{"variable": "emb", "parts": 3}]},
-        ["Load of the parameter servers", "ps 0", "4.0 kB", "emb", "0.50 updates in the mean, 3 at most"],
+        | {"ps_load": [{"ps": 0, "variables": 3, "bytes": 4000}], "partitioned": [{"variable": "emb", "parts": 3}]}
+        | {"steps_of_workers": [300, 100]},
+        [
+            "Updates by each worker",
+            "300",
+            "75 %",
+            "Load of the parameter servers",
+            "ps 0",
+            "4.0 kB",
+            "emb",
+            "0.50 updates in the mean, 3 at most",
+        ],
     ),
     "tensor_parallel": (
         {
@@ -37,7 +47,7 @@ TOLD = {
             "parameters_total": 1_000_000,
             "layouts": [{"variable": "dense/kernel", "shape": [64, 32], "layout": ["model", ""], "bytes_here": 4096}],
         },
-        ["2 × 2 (batch × model)", "Parameters in all", "dense/kernel", "64 × 32", "4.1 kB"],
+        ["2 × 2 (batch × model)", "Parameters in all", "dense/kernel", "64 × 32", "64 over model", "4.1 kB"],
     ),
     "pipeline": (
         {
@@ -54,7 +64,7 @@ TOLD = {
             "sharding": {"policy": "OFF", "reason": "one process reads all", "files": 0},
             "resumed": {"checkpoint": "c", "step": 50},
         },
-        ["OFF: one process reads all", "step 50 (checkpoint c)"],
+        ["Every worker reads all: one process reads all", "step 50 (checkpoint c)"],
     ),
 }
 

@@ -54,7 +54,7 @@ function applyJob(next) {
   job = next;
 }
 function addPoints(event) {
-  for (const [name, s] of Object.entries(event.series)) store.add(name, event.replica, order(event.attempt, event.incarnation), s.steps, s.values.map(num));
+  for (const [name, s] of Object.entries(event.series)) store.tell(name, event.replica, order(event.attempt, event.incarnation), s.steps, s.values.map(num));
 }
 // The load of its nodes while the job was there; what they do before and after is not this job's.
 function addLoad(name, node, { times, values }) {
@@ -83,8 +83,8 @@ const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
   snapshot(data) {
     const stale = job || data.job.revision !== +page.dataset.revision;
     applyJob(data.job);
-    store.names.clear(); load.names.clear();
-    for (const [name, views] of Object.entries(data.series)) for (const v of views) store.add(name, v.replica, order(v.attempt, v.incarnation), v.steps, v.values.map(num));
+    store.clear(); load.clear();
+    for (const [name, views] of Object.entries(data.series)) for (const v of views) store.tell(name, v.replica, order(v.attempt, v.incarnation), v.steps, v.values.map(num));
     for (const [node, series] of Object.entries(data.samples)) for (const [name, s] of Object.entries(series)) addLoad(name, node, s);
     cursors = Object.fromEntries(Object.entries(data.cursors).map(([id, c]) => [id, c.trainer ?? 0]));
     logEnds = { ...data.log_ends };
@@ -126,8 +126,8 @@ function figures() {
   put("step", group(job.step)); put("epoch", group(job.epoch));
   const rest = $("#job-run [data-left]");
   if (rest && job.remaining_s != null) { rest.hidden = false; put("left", span(job.remaining_s)); put("ends", clock(new Date(Date.now() + job.remaining_s * 1000))); }
-  const loss = store.replicas("loss").map((r) => store.last("loss", r))[0], val = job.metrics.val_loss;
-  if (loss !== undefined) put("loss", figure(loss));
+  losses();
+  const val = job.metrics.val_loss;
   if (val !== undefined) put("loss-note", `validation ${figure(num(val))}`);
   const rates = all("examples_per_s"), times = all("step_time_ms"), steps = all("steps_per_s");
   if (rates.length) {
@@ -143,6 +143,14 @@ function figures() {
     if (beat) { setText($("[data-live=cpu]", row), `${Math.round(beat.cpu_percent)} %`); setText($("[data-live=memory]", row), bytes(beat.memory_bytes)); }
     if (ms != null) setText($("[data-live=ms]", row), `${ms.toFixed(1)} ms`);
   }
+}
+// The first tile is the mean over the last epoch, as in lists and REST; until an epoch has ended, the last step's.
+function losses() {
+  const mean = job.metrics.loss, step = store.replicas("loss").map((r) => store.last("loss", r))[0];
+  if (step !== undefined) put("loss-of-step", figure(step));
+  if (mean === undefined) return;
+  if ($('#job-run [data-live="loss-of-step"]')) return renew();
+  put("loss", figure(num(mean)));
 }
 // The second tile is named by the server; a new job has none until its first epoch ends, and then fetches it.
 function metric() {

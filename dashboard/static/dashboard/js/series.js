@@ -68,7 +68,16 @@ export const order = (attempt, incarnation = 0) => attempt + incarnation / 1e6;
 
 // name → replica → order → Line.
 export class Store {
-  constructor() { this.names = new Map(); }
+  constructor() { this.names = new Map(); this.means = new Set(); }
+  clear() { this.names.clear(); this.means.clear(); }
+  // What a replica tells. A leader may speak for others: its `step_time_ms/worker 1` is worker 1's, and what it calls
+  // `step_time_ms` alone the mean of theirs, which is shown nowhere beside them.
+  tell(name, replica, attempt, xs, ys) {
+    const [, own, role, index] = /^(.+)\/(\w+) (\d+)$/.exec(name) ?? [];
+    if (!own) return this.add(name, replica, attempt, xs, ys);
+    this.means.add(`${own} ${replica}`);
+    this.add(own, `${role}:${index}`, attempt, xs, ys);
+  }
   add(name, replica, attempt, xs, ys) {
     const replicas = this.names.get(name) ?? this.names.set(name, new Map()).get(name);
     const attempts = replicas.get(replica) ?? replicas.set(replica, new Map()).get(replica);
@@ -81,7 +90,7 @@ export class Store {
       if (n > 60) { line.x.splice(0, n); line.y.splice(0, n); }
     }
   }
-  replicas(name) { return [...(this.names.get(name)?.keys() ?? [])]; }
+  replicas(name) { return [...(this.names.get(name)?.keys() ?? [])].filter((r) => !this.means.has(`${name} ${r}`)); }
   line(name, replica) {
     const attempts = [...(this.names.get(name)?.get(replica) ?? [])].sort((a, b) => b[0] - a[0]);
     if (attempts.length === 1) return attempts[0][1];
@@ -96,7 +105,7 @@ export class Store {
   }
   // The newest value of one replica, from its latest attempt.
   last(name, replica) {
-    const attempts = this.names.get(name)?.get(replica);
+    const attempts = !this.means.has(`${name} ${replica}`) && this.names.get(name)?.get(replica);
     return attempts ? attempts.get(Math.max(...attempts.keys())).last : undefined;
   }
   // Where each later attempt begins, for the dashed lines.
