@@ -174,7 +174,9 @@ def _spy(pid: int) -> str:
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         command = [program, "dump", "--nonblocking", "--pid", str(pid)]
         said = subprocess.run(command, capture_output=True, timeout=SPY_S, stdin=subprocess.DEVNULL, check=False)
-        return said.stdout.decode(errors="replace").strip()
+        # What comes before is the command line, which may hold what is private.
+        _, mark, stacks = said.stdout.decode(errors="replace").partition("\nPython v")
+        return f"{mark}{stacks}".strip()
     return ""
 
 

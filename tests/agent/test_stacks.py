@@ -99,6 +99,23 @@ def test_a_suspended_process_is_looked_at_as_it_is_and_then_answers(start: Start
     assert "T (suspended by a signal)" in text
 
 
+def test_what_py_spy_says_is_added_without_the_command_line(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It prints what the real one does."""
+    process = start("listens")
+    spy = tmp_path / "bin" / "py-spy"
+    spy.parent.mkdir()
+    spy.write_text(
+        '#!/bin/sh\necho "Process $4: python --key canary"; echo "Python v3.11.7"; echo "Thread 1: waits"\n'
+    )
+    spy.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{spy.parent}:{os.environ['PATH']}")
+    _, text = take(process, tmp_path)
+    assert "== Python, by py-spy ==\nPython v3.11.7\nThread 1: waits\n" in text
+    assert "canary" not in text
+
+
 def test_a_process_that_was_never_told_of_the_signal_lives_on(start: Start, tmp_path: Path) -> None:
     process = start("does not")
     found, text = take(process, tmp_path)
