@@ -183,9 +183,12 @@ def _live(rows: list[Stat], group: str) -> list[Stat]:
 
 
 def _orphans(folder: Path, state: ShimState) -> list[Stat]:
+    marked = _marked(folder / SCRATCH)
     sessions = of_sessions({pid for pid in (state.shim.pid, state.child_pid) if pid}, since=state.shim)
-    rows = [*_live(sessions, state.group), *_marked(folder / SCRATCH)]
-    return list({row.pid: row for row in rows}.values())
+    # A process id may have gone to somebody else meanwhile, who then leads a session of that number.
+    strangers = {row.session for row in sessions if row.pid == row.session} - {row.pid for row in marked}
+    ours = [row for row in sessions if row.session not in strangers]
+    return list({row.pid: row for row in [*_live(ours, state.group), *marked]}.values())
 
 
 def _marked(scratch: Path) -> list[Stat]:

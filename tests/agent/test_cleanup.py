@@ -18,7 +18,7 @@ from worker_agent import cgroup, cleanup, gpu_memory, oom
 from worker_agent.cleanup import Remnant, end_orphans, is_there, look, read_left, write_left
 from worker_agent.daemon.core import Key
 from worker_agent.daemon.remains import TOLD_S, LeftBehind
-from worker_agent.folder import read_shim_state
+from worker_agent.folder import ShimState, read_shim_state
 from worker_agent.processes import identify
 from worker_agent.protocol.codec import decode_record, encode_plan
 from worker_agent.protocol.plan import Plan
@@ -127,6 +127,22 @@ def test_what_a_killed_shim_leaves_is_found_in_whatever_session(folder: Path, dr
     bystander.kill()
     bystander.wait()
     assert not state.group or not Path(state.group).exists()
+
+
+def test_who_got_the_process_id_of_the_training_meanwhile_is_left_alone(folder: Path) -> None:
+    gone = subprocess.Popen(["sleep", "60"])
+    shim = identify(gone.pid)
+    assert shim is not None
+    gone.kill()
+    gone.wait()
+    stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        state = ShimState(shim=shim, child_pid=stranger.pid, pgid=stranger.pid)
+        assert end_orphans(folder, make_launch(), state) == []
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
 
 
 def test_a_port_that_a_survivor_holds_is_named_until_it_is_free(folder: Path) -> None:
