@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,9 +32,19 @@ T = TypeVar("T")
 
 
 class Stack(AbstractContextManager["Stack"]):
-    """One installation. `home` holds the data folder, the ready file and the output of `up`."""
+    """One installation. `home` holds the data folder, the ready file and the output of `up`; `settings` are set for
+    it, by their names without `TRAINYARD_`."""
 
-    def __init__(self, home: Path, *, nodes: int = 2, port: int = 0, demo: bool = False) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        nodes: int = 2,
+        port: int = 0,
+        demo: bool = False,
+        settings: Mapping[str, object] | None = None,
+    ) -> None:
+        self._settings = {f"TRAINYARD_{name}": str(value) for name, value in (settings or {}).items()}
         self.data, self.ready_file, self.output = home / "data", home / "ready.json", home / "up.log"
         self._line = [sys.executable, "manage.py", "up", "--data", str(self.data), "--port", str(port)]
         self._line += ["--nodes", str(nodes), "--ready-file", str(self.ready_file), *([] if demo else ["--no-demo"])]
@@ -54,7 +64,11 @@ class Stack(AbstractContextManager["Stack"]):
         self.ready_file.unlink(missing_ok=True)
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
-                self._line, cwd=ROOT, env=child_environment(), stdout=output, stderr=subprocess.STDOUT
+                self._line,
+                cwd=ROOT,
+                env=child_environment() | self._settings,
+                stdout=output,
+                stderr=subprocess.STDOUT,
             )
         try:
             until(self._is_ready, within_s=START_LIMIT_S, what=self.said)

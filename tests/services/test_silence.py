@@ -18,11 +18,10 @@ class Time:
     """The wall clock of the control plane and the sweep's monotonic one, and a sweep every two seconds."""
 
     def __init__(self, now, monkeypatch):
-        self.now, self.clock = now, 1000.0
+        self.now, self.clock, self.rate = now, 1000.0, 1.0
         monkeypatch.setattr(silence, "monotonic", lambda: self.clock)
         monkeypatch.setattr(silence, "NODES", silence.Watch())
         monkeypatch.setattr(silence, "LOST", silence.Watch())
-        self.began = now
 
     def set(self, **ahead):
         """Somebody sets the wall clock."""
@@ -31,7 +30,7 @@ class Time:
     def go(self, seconds, *, heard=(), listed=(), listening=True):
         """Time passes; `heard` are the nodes that speak, with the `listed` replicas as running."""
         for _ in range(round(seconds / SWEEP_S)):
-            self.now += timedelta(seconds=SWEEP_S)
+            self.now += timedelta(seconds=SWEEP_S * self.rate)
             self.clock += SWEEP_S
             for node in heard:
                 hear(node, self.now, *(replica for replica in listed if replica.node_id == node.pk))
@@ -122,6 +121,17 @@ def test_a_wall_clock_that_is_set_shortens_no_lease_and_lengthens_none_for_long(
     assert (second.status, second.held) == (ReplicaStatus.LOST, False)
 
 
+def test_a_wall_clock_that_runs_fast_shortens_no_lease(time, gang_of_two):
+    _job, _first, second = gang_of_two
+    time.rate = 1.4
+    time.go(28, heard=speaking(second))  # 39 s by the wall
+    second.refresh_from_db()
+    assert second.status == ReplicaStatus.RUNNING
+    time.go(4, heard=speaking(second))
+    second.refresh_from_db()
+    assert second.status == ReplicaStatus.LOST
+
+
 def test_nobody_is_given_up_while_nobody_listens(time, gang_of_two):
     job, first, second = gang_of_two
     time.go(600, listening=False)
@@ -150,7 +160,9 @@ def test_a_process_that_will_not_end_holds_its_job_up_only_so_long(time, gang_of
     time.go(34, heard=speaking(second))
     node = Node.objects.get(pk=second.node_id)
     reports.apply([(node, heartbeat(node))], now=time.now)
-    time.go(118, heard=speaking(), listed=[first, second])
+    time.go(60, heard=speaking(), listed=[first, second])
+    time.set(hours=2)
+    time.go(58, heard=speaking(), listed=[first, second])
     assert fencing.waits_for(job)
     time.go(10, heard=speaking(), listed=[first, second])
     assert not fencing.waits_for(job)
