@@ -68,8 +68,8 @@ def blame_of(root: ReplicaFacts) -> Blame:
 
 
 def blame_for(cause: Cause | None, number: int | None) -> Blame:
-    """Whose fault an end of this cause is; `number` is that of the signal, where one ended it."""
-    if cause in MACHINES_DO or (cause is Cause.SIGNAL and number == signal.SIGKILL):
+    """Whose fault an end of this cause is; `number` is the signal's, None where who watched over it was killed too."""
+    if cause in MACHINES_DO or (cause is Cause.SIGNAL and number in (signal.SIGKILL, None)):
         return Blame.MACHINES
     return Blame.PROGRAM if cause in PROGRAMS_DO else Blame.NOBODY
 

@@ -9,8 +9,9 @@ from worker_agent.protocol.states import Cause
 MACHINES = {
     *(Cause.NODE_LOST, Cause.LEASE_LOST, Cause.HUNG),
     *(Cause.AGENT_SHUTDOWN, Cause.PORT_TAKEN, Cause.RENDEZVOUS_TIMEOUT),
+    Cause.SIGNAL,  # of which nobody knows the number: who watched over the process was killed as well
 }
-PROGRAM = {Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY, Cause.SIGNAL}
+PROGRAM = {Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY}
 
 
 def of_machines(cause=Cause.NODE_LOST, *, number=1, step=5, began_at=0):

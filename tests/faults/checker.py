@@ -1,7 +1,7 @@
 """The one checker: after every fault, the ten invariants of a job, from what people see and from the truth beside it.
 
 `check(yard, job_id)` waits for late news for as long as the promises allow and returns what is wrong, with counts of
-points and lines emitted, stored, lost and doubled. A process that was killed may take along what it said in its last
+points and lines emitted, stored, lost and doubled. A process ended by a signal may take along what it said in its last
 second; one on a node that was given up may have said more than is known. Neither may anything be doubled.
 """
 
@@ -22,7 +22,8 @@ from worker_agent.protocol.states import JobStatus
 
 PATIENCE_S = 30.0
 ENDED_WITHIN_S = 10.0
-# What a killed process may take along: said, and not on its disk yet (0.05 s, and as much as a busy machine adds).
+# What a process ended by a signal (SIGKILL, or a SIGTERM that it does not handle) may take along: said, and not on its
+# disk yet. That is 0.05 s, and as much as a busy machine adds.
 TAIL_S = 1.0
 GAP = re.compile(r"… ([\d,]+) bytes of output were left out \(")
 STATUS = re.compile(r'is-pill" data-status="(\w+)"')
@@ -110,7 +111,7 @@ class Evidence:
         row = next((each for each in self.replicas if each["id"] == truth.replica_id), None)
         if row is None or row["status"] == "lost":
             return 0
-        return truth.surely_said(before_s=TAIL_S) if row["signal"] == 9 else truth.said
+        return truth.surely_said(before_s=TAIL_S) if row["signal"] else truth.said
 
 
 def check(yard: Yard, job_id: int, *, asked: frozenset[str] = frozenset(), interval: int | None = None) -> Verdict:

@@ -156,7 +156,7 @@ def loses_chiefs_machine(scene: Scene) -> None:
 
 SCENARIOS = (
     Scenario("the program raises", RANK, partial(ends_so, end="raise", cause="exception", words="canary is silent")),
-    Scenario("the program leaves with 3", RANK, partial(ends_so, end="exit", cause="exit_code", words="3")),
+    Scenario("the program leaves with 3", RANK, partial(ends_so, end="exit", cause="exit_code", words="exit code 3")),
     Scenario("the program has no memory", RANK, partial(ends_so, end="memory", cause="out_of_memory", words="memory")),
     Scenario("a process that will not die", "process that will not die", stubborn),
     Scenario("its pid is somebody else's", AGENT, pid_taken_over),
