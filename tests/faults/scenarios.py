@@ -20,7 +20,7 @@ from tests.faults.injectors import AGENT, LOST, RANK, Scene, machine_lost
 from tests.faults.machines import settle
 from tests.faults.yard import TERMINAL, Yard, until
 
-INTERVAL = 200
+INTERVAL = 100
 GANG = {"strategy": "multi_worker_mirrored", "workers": 3, "global_batch_size": 96}
 SERVED = {"strategy": "parameter_server", "workers": 2, "ps": 1, "global_batch_size": 64}
 TF_LIMIT_S = 300.0
@@ -192,7 +192,7 @@ SCENARIOS = (
 
 def _real_gang(yard: Yard, strategy: dict[str, Any]) -> int:
     """A recipe's job that has written its first checkpoint; its number."""
-    request = {"name": "real", "cluster": CLUSTER, "recipe": "digits_mlp", "epochs": 200, "checkpoint_steps": INTERVAL}
+    request = {"name": "real", "cluster": CLUSTER, "recipe": "digits_mlp", "epochs": 80, "checkpoint_steps": INTERVAL}
     job_id = int(yard.post("/jobs", request | strategy)["id"])
     until(lambda: yard.get(f"/jobs/{job_id}/checkpoints"), within_s=TF_LIMIT_S, what=lambda: str(yard.job(job_id)))
     return job_id

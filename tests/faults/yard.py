@@ -107,6 +107,7 @@ class Yard(AbstractContextManager["Yard"]):
         )
         self.pages = httpx.Client(base_url=self.url, timeout=20, trust_env=False)
         self.bystanders: dict[str, int] = {}
+        self._groups: list[str] = []
 
     def __enter__(self) -> "Yard":
         try:
@@ -228,6 +229,7 @@ class Yard(AbstractContextManager["Yard"]):
             except psutil.Error:
                 continue
         left += [f"mount {line.split()[1]}" for line in Path("/proc/mounts").read_text().splitlines() if inside in line]
+        left += [f"cgroup {group}" for group in self._groups if Path(group).exists()]
         return left + [f"file {path}" for path in self.temporary.rglob("*")]
 
     def _start(self) -> None:
@@ -274,6 +276,8 @@ class Yard(AbstractContextManager["Yard"]):
         for process in self.training():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+        shims = (self.home / "disks").glob("*/replicas/*/shim.json")
+        self._groups = [group for shim in shims if (group := json.loads(shim.read_text()).get("group"))]
         self.database.give_back()
         self.network.close()
         self.database.close()
