@@ -22,6 +22,7 @@ from tests.faults.machines import unavailable  # noqa: E402
 from tests.faults.report import line_of, table_of  # noqa: E402
 from tests.faults.scenarios import SCENARIOS  # noqa: E402
 from tests.faults.suite import STATES, Row, every_fault, every_scenario, random_faults  # noqa: E402
+from tests.faults.timings import TIMINGS  # noqa: E402
 from tests.faults.yard import Yard  # noqa: E402
 
 SETTINGS: dict[str, object] = {"lease_s": 10, "hang_after_s": 60, "node_failures_cordon": 0}
@@ -62,7 +63,7 @@ def _rows(yard: Yard, given: argparse.Namespace) -> Iterator[Row]:
         yield from random_faults(yard, seed=given.seed, minutes=given.minutes, faults=faults, **LASTING)
         return
     yield from every_fault(yard, seed=given.seed, faults=faults, states=given.states or STATES, **LASTING)
-    scenarios = [scenario for scenario in SCENARIOS if given.only in scenario.name]
+    scenarios = [scenario for scenario in (*TIMINGS, *SCENARIOS) if given.only in scenario.name]
     yield from every_scenario(yard, seed=given.seed, scenarios=scenarios)
 
 

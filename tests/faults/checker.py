@@ -45,14 +45,16 @@ class Counts:
 
 @dataclass
 class Verdict:
-    """What is wrong, as `I2: …`, and what was counted."""
+    """What is wrong, as `I2: …`, what was counted, and measured, in words."""
 
     wrong: list[str] = field(default_factory=list)
+    figures: list[str] = field(default_factory=list)
     points: Counts = field(default_factory=Counts)
     lines: Counts = field(default_factory=Counts)
 
     def add(self, other: "Verdict") -> None:
         self.wrong += other.wrong
+        self.figures += other.figures
         self.points.add(other.points)
         self.lines.add(other.lines)
 

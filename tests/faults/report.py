@@ -12,7 +12,8 @@ def line_of(row: Row) -> str:
     if row.skipped:
         return f"skip  {row.fault.name}: {row.skipped}"
     word = "WRONG" if row.verdict.wrong else "ok"
-    return "\n      ".join([f"{word:5} {row.fault.name}, {row.state} ({row.seconds:.0f} s)", *row.verdict.wrong])
+    told = [*row.verdict.figures, *row.verdict.wrong]
+    return "\n      ".join([f"{word:5} {row.fault.name}, {row.state} ({row.seconds:.0f} s)", *told])
 
 
 def table_of(rows: Iterable[Row]) -> str:
@@ -46,6 +47,7 @@ def _cell(rows: list[Row]) -> str:
 def _counts(total: Verdict) -> Iterator[str]:
     for what, counts in (("points", total.points), ("lines", total.lines)):
         yield f"{what}: {_words(counts)}"
+    yield from total.figures
     yield f"violations: {len(total.wrong)}"
     yield from (f"  {words}" for words in total.wrong)
 
