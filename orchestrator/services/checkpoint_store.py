@@ -19,6 +19,7 @@ from typing import BinaryIO
 import msgspec
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 
 from orchestrator import enqueue, live
 from orchestrator.models import Checkpoint, Job, Node, Replica
@@ -83,9 +84,11 @@ def take(*, node: Node, replica_id: int, attempt: int, name: str, file: str, chu
 
 
 def open_for(node: Node, checkpoint_id: int, file: str) -> tuple[BinaryIO, int]:
-    """A file of a checkpoint, and its size, for a node that holds a replica which begins with it; else `NotFound`."""
+    """A file of a checkpoint, and its size, for a node that holds a replica which begins with it; else `NotFound`. One
+    that was replaced begins with its own job's."""
     row = Checkpoint.objects.filter(pk=checkpoint_id, usable=True, place="").first()
-    begins = Replica.objects.filter(node=node, held=True, job__attempts__resumed_from=checkpoint_id)
+    may_begin = Q(job__attempts__resumed_from=checkpoint_id) | Q(job__checkpoints=checkpoint_id, incarnation__gt=0)
+    begins = Replica.objects.filter(may_begin, node=node, held=True)
     if row is None or not begins.exists():
         raise NotFound("No replica on this node begins with such a checkpoint.")
     path = checkpoints.folder_of(row) / file

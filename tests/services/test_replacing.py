@@ -4,9 +4,11 @@ import pytest
 
 from orchestrator.models import Checkpoint, Command, Job, Node
 from orchestrator.queries import restarts
-from orchestrator.services import gang, progress, reconcile
+from orchestrator.queries.errors import NotFound
+from orchestrator.services import checkpoint_store, gang, progress, reconcile
 from tests.services.gangs import acknowledge, end, later, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol import codec
+from worker_agent.protocol.checkpoints import MARKER
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.records import Progress
 from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus, Strategy
@@ -112,6 +114,25 @@ def test_a_lost_server_takes_the_chief_back_to_the_checkpoint(job, now):
     assert (row.replicas, row.counted) == (["chief 0", "ps 0"], False)
     assert row.reason.startswith("ps 0 on ")
     assert (row.step_reached, row.step_resumed, row.steps_lost, row.seconds_lost) == (57, 40, 17, 10.0)
+
+
+def test_its_node_may_fetch_the_checkpoint_that_it_begins_with(job, now, settings, tmp_path):
+    settings.CHECKPOINT_ROOT = tmp_path
+    keep(job, 40)
+    Checkpoint.objects.update(place="")
+    row = Checkpoint.objects.get()
+    folder = tmp_path / str(job.pk) / row.name
+    folder.mkdir(parents=True)
+    (folder / MARKER).write_text("{}")
+    node = one(job, "chief").node
+    with pytest.raises(NotFound):
+        checkpoint_store.open_for(node, row.pk, MARKER)
+    kill(job, "chief", later(now, 60))
+    end(one(job, "ps"), Cause.STOPPED, later(now, 61), signal=15)
+    assert launched(one(job, "chief")).restore.checkpoint_id == row.pk
+    file, size = checkpoint_store.open_for(node, row.pk, MARKER)
+    with file:
+        assert (file.read(), size) == (b"{}", 2)
 
 
 def test_a_chief_that_tells_of_its_server_first_is_one_entry(job, now):
