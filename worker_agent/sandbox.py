@@ -2,8 +2,9 @@
 
 `python -m worker_agent.sandbox --time-s 60 --memory-bytes N -- PROGRAM …` gives the program the lowest priority, limits
 on CPU time, memory and file size, no core dump, and no network where the kernel lets this process (Linux, root) take it
-away. It leaves with the program's status (128 + n for signal n), or with `TIMED_OUT`. Whatever the program has started,
-in whatever session, is gone by then. `TRAINYARD_NO_NETWORK=1` tells the program that it has none.
+away. It leaves with the program's status (128 + n for signal n), or with `TIMED_OUT`, also when whoever started it is
+gone. Whatever the program has started, in whatever session, is gone by then. `TRAINYARD_NO_NETWORK=1` tells the program
+that it has none.
 """
 
 import argparse
@@ -24,6 +25,7 @@ NO_NETWORK = "TRAINYARD_NO_NETWORK"
 
 _FILE_BYTES = 2 << 30
 _LEFTOVERS_S = 5.0
+_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _CLONE_NEWNET = 0x40000000
 
@@ -33,6 +35,7 @@ def run(command: list[str], *, time_s: float, memory_bytes: int) -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TIMED_OUT))
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     environment = dict(os.environ)
     if libc.unshare(_CLONE_NEWNET) == 0:
         environment[NO_NETWORK] = "1"

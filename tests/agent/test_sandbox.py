@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.stack import wait_until
+from worker_agent.processes import identify
 from worker_agent.sandbox import TIMED_OUT
 
 
@@ -45,6 +47,18 @@ while not os.path.exists({str(tmp_path / "pid")!r}) or not open({str(tmp_path / 
 """
     assert in_sandbox(program).returncode == 0
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
+
+
+def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    program = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    limits = ["--time-s", "60", "--memory-bytes", str(1 << 30)]
+    command = [sys.executable, "-m", "worker_agent.sandbox", *limits, "--", sys.executable, "-c", program]
+    agent = subprocess.Popen([sys.executable, "-c", f"import subprocess; subprocess.run({command!r})"])
+    wait_until(lambda: pid.exists() and pid.read_text())
+    agent.kill()
+    agent.wait()
+    wait_until(lambda: identify(int(pid.read_text())) is None)
 
 
 def test_it_stands_behind_everything_else_and_has_no_network_where_that_can_be() -> None:

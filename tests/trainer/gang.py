@@ -85,7 +85,10 @@ class Zygote:
     def __init__(self, folder: Path, flavour: str) -> None:
         self._socket = folder / f"{flavour}.sock"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "worker_agent.trainer.zygote", "--flavour", flavour, "--socket", str(self._socket)],
+            [
+                *(sys.executable, "-m", "worker_agent.trainer.zygote", "--flavour", flavour),
+                *("--socket", str(self._socket), "--parent", str(os.getpid())),
+            ],
             env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISIBLE_DEVICES": "-1"},
         )
 

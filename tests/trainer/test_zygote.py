@@ -1,5 +1,7 @@
 """What a zygote has to stay for its children to live: a process of one thread."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,15 @@ pytestmark = pytest.mark.tf
 def threads(zygote: Zygote) -> list[str]:
     """The names of its threads."""
     return [(task / "comm").read_text().strip() for task in Path(f"/proc/{zygote._process.pid}/task").iterdir()]
+
+
+def test_a_zygote_whose_agent_is_gone_leaves(tmp_path: Path) -> None:
+    """Also one that was gone before the zygote had imported everything: it knows the agent's pid from its arguments."""
+    program = "import sys, pathlib; from worker_agent.trainer import zygote; "
+    program += "zygote.serve(pathlib.Path(sys.argv[1]), parent=1 << 22)"
+    door = tmp_path / "door"
+    assert subprocess.run([sys.executable, "-c", program, str(door)], timeout=60, check=False).returncode == 0
+    assert not door.exists()
 
 
 @pytest.mark.parametrize("flavour", ["keras3", "tf_keras"])

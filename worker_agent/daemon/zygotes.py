@@ -61,7 +61,7 @@ class Zygote:
             command = [sys.executable, "-P", "-m", "worker_agent.trainer.zygote", "--flavour", self._flavour]
             with self._log.open("wb") as output:
                 self._process = subprocess.Popen(
-                    [*command, "--socket", self._socket],
+                    [*command, "--socket", self._socket, "--parent", str(os.getpid())],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

@@ -101,7 +101,8 @@ def _sentence(error: BaseException, code: Path) -> str:
     for filename, line, name in reversed(frames):
         path = Path(filename)
         if path.is_relative_to(code):
-            return f"{what} (in {path.relative_to(code)}, line {line}, {name})"
+            within = "" if name == "None" else f", {name}"  # traced lambdas have no name
+            return f"{what} (in {path.relative_to(code)}, line {line}{within})"
     return what
 
 

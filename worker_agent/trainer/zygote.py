@@ -1,10 +1,10 @@
 """The zygote: a process that has imported TensorFlow and nothing more, forked once per replica.
 
 Started by the daemon by name, one per Keras flavour: `python -m worker_agent.trainer.zygote --flavour keras3 --socket
-PATH`. The socket exists when it is ready. A client connects, sends a plan's path and a newline, and reads one line: the
-pid of the shim that now owns the replica (in a session of its own, as after a cold start). It never runs a TensorFlow
-operation and makes no graph: a first `tf.Graph` starts a thread, an operation or a gradient several, and threads do not
-survive a fork. It ends when whoever started it is gone.
+PATH --parent PID`. The socket exists when it is ready. A client connects, sends a plan's path and a newline, and reads
+one line: the pid of the shim that now owns the replica (in a session of its own, as after a cold start). It never runs
+a TensorFlow operation and makes no graph: a first `tf.Graph` starts a thread, an operation or a gradient several, and
+threads do not survive a fork. It ends when its parent is gone, also one that was gone before this one looked.
 """
 
 import argparse
@@ -46,10 +46,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m worker_agent.trainer.zygote", description=__doc__)
     parser.add_argument("--flavour", choices=FLAVOURS, required=True)
     parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--parent", type=int, required=True, help="the process without which it ends")
     given = parser.parse_args()
-    parent = os.getppid()
     preload(given.flavour)
-    serve(given.socket, parent=parent)
+    serve(given.socket, parent=given.parent)
 
 
 def preload(flavour: str) -> None:
@@ -88,8 +88,11 @@ def serve(path: Path, *, parent: int) -> None:
     path.unlink(missing_ok=True)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     os.umask(0o077)
-    door.bind(str(path))
+    hidden = path.with_name(f".{path.name}")
+    hidden.unlink(missing_ok=True)
+    door.bind(str(hidden))
     door.listen(64)
+    hidden.replace(path)  # whoever sees it can connect
     door.settimeout(HOUSEKEEPING_S)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
