@@ -93,6 +93,7 @@ def child_environment(plan: Plan, base: dict[str, str]) -> dict[str, str]:
         **launch.env,
         **launch.spec.env,
         "TMPDIR": plan.scratch,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "-1",
         "TRAINYARD_JOB_ID": str(launch.job_id),
         "TRAINYARD_ATTEMPT": str(launch.attempt),

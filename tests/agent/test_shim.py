@@ -235,6 +235,7 @@ def test_the_environment_holds_what_must_hold(tmp_path: Path) -> None:
     assert (found["A"], found["B"], found["PATH"]) == ("job", "cluster", "/bin")
     assert found["TF_CONFIG"] == '{"task": {"type": "worker", "index": 0}}'
     assert found["CUDA_VISIBLE_DEVICES"] == "1,2"
+    assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", "the order in which the agent has numbered them"
     assert found["TF_USE_LEGACY_KERAS"] == "1"
     alone = child_environment(make_plan(tmp_path, make_launch()), {"TF_CONFIG": "old"})
     assert "TF_CONFIG" not in alone
