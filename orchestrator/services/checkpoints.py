@@ -20,13 +20,14 @@ from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.records import Checkpointed
 from worker_agent.protocol.states import Cause, NodeState, Role, Strategy
 
-SYNCHRONOUS = frozenset(
+ALIKE = frozenset(
     {
         Strategy.ONE_DEVICE,
         Strategy.MIRRORED,
         Strategy.MULTI_WORKER_MIRRORED,
         Strategy.CENTRAL_STORAGE,
         Strategy.TPU,
+        Strategy.TENSOR_PARALLEL,
     }
 )
 ARRIVES_WITHIN = timedelta(seconds=30)
@@ -184,8 +185,11 @@ def problem_with(asked: JobSpec, *, by: User) -> str:
         batch = theirs.global_batch_size
         return f"it was written with a global batch of {batch}, and steps have to mean the same: set it to {batch}"
     if _family(theirs) != _family(asked):
-        written, other = label(theirs.strategy), label(asked.strategy)
-        return f"it was written under {written}, whose checkpoints {other} cannot read: choose {written}"
+        written, takers = label(theirs.strategy), [label(each) for each in Strategy if each in _family(theirs)]
+        return (
+            f"it was written under {written}, whose checkpoints {label(asked.strategy)} cannot read: choose "
+            f"{' or '.join(takers)}, with as many processes and devices as you like"
+        )
     return ""
 
 
@@ -197,9 +201,9 @@ def batch_of(asked: JobSpec, *, by: User) -> int:
     return row.job.typed_spec.global_batch_size if row else 0
 
 
-def _family(spec: JobSpec) -> str:
-    """Strategies of one family hold the same variables and read each other's checkpoints."""
-    return "synchronous" if spec.strategy in SYNCHRONOUS else spec.strategy.value
+def _family(spec: JobSpec) -> frozenset[Strategy]:
+    """The strategies that hold the same variables and so read each other's checkpoints."""
+    return ALIKE if spec.strategy in ALIKE else frozenset({spec.strategy})
 
 
 def folder_of(row: Checkpoint) -> Path:

@@ -99,6 +99,8 @@ def _apply(
     if begin is not None:
         whose = "" if begin.job_id == job.pk else f" of j-{begin.job_id}"
         text += f" It goes on from the checkpoint at step {begin.step}{whose}."
+    # Another job's step and metrics are not this one's before it has taken them up.
+    own = begin if begin is not None and begin.job_id == job.pk else None
     # What arrived of the launch before after its end counts for it as well.
     Attempt.objects.filter(job=job, number=job.attempt).update(step_reached=job.step)
     move_job(
@@ -111,9 +113,9 @@ def _apply(
         not_before=None,
         cause="",
         reason="",
-        step=begin.step if begin else 0,
-        epoch=begin.epoch if begin else 0,
-        metrics=begin.metrics if begin else {},
+        step=own.step if own else 0,
+        epoch=own.epoch if own else 0,
+        metrics=own.metrics if own else {},
     )
     place_of_checkpoints = checkpoints.place_of(job, cluster.checkpoint_place)
     Attempt.objects.create(

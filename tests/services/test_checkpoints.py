@@ -252,6 +252,8 @@ def test_a_job_begins_with_the_checkpoint_of_another(now, gateway, django_captur
         launch(job, now)
     assert gateway.commands[-1].restore.checkpoint_id == row.pk
     assert f"at step 20 of j-{source.job_id}." in job.events.latest("pk").text
+    job.refresh_from_db()
+    assert (job.step, job.epoch, job.metrics) == (0, 0, {})  # none of its own before it has taken it up
     gone = make_job(cluster=make_lab(), spec={"resume_from": 999})
     assert dispatch.dispatch_job(job_id=gone.pk, now=now) is False
     gone.refresh_from_db()
@@ -308,10 +310,13 @@ def test_one_sentence_stands_at_a_field(member: User) -> None:
     request = {"name": "t", "cluster": make_lab().name, "recipe": "digits_mlp", "strategy": "parameter_server"}
     fields = {"resume_from": row.pk, "global_batch_size": 16, "workers": 2, "ps": 1}
     script = {"kind": "script", "code": {"filename": "a.py", "text": "1"}, "recipe": "", "strategy": "mirrored"}
-    for given in (fields, fields | {"strategy": "tensor_parallel", "ps": 0}, script | {"tf_config": "{}"}):
+    for given in (fields, fields | {"strategy": "pipeline", "ps": 0}, script | {"tf_config": "{}"}):
         named = [error.field for error in submission.check(request | given, by=member).errors]
         assert named
         assert len(named) == len(set(named))
+    said = {error.field: error.message for error in submission.check(request | fields, by=member).errors}
+    assert "choose One device or Mirrored or" in said["resume_from"]
+    assert "as many processes and devices as you like" in said["resume_from"]
 
 
 def test_people_get_it_as_an_archive(viewer: User) -> None:
