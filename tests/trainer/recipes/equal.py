@@ -14,7 +14,7 @@ from worker_agent.trainer.emit import log
 
 TITLE = "Equal"
 DESCRIPTION = "For tests."
-CASES = ["sgd", "adam", "adamw", "structures", "synchronized", "own_step", "table"]
+CASES = ["sgd", "adam", "adamw", "overflow", "structures", "synchronized", "own_step", "table"]
 PARAMS = {"case": {"type": "choice", "default": "sgd", "choices": CASES, "help": ""}}
 WIDTH = 8
 ROWS = 240
@@ -79,12 +79,17 @@ def build_model(params):
             "sgd": lambda: optimizers.SGD(0.1, momentum=0.9, global_clipnorm=0.5),
             "adam": lambda: optimizers.Adam(0.01),
             "adamw": lambda: optimizers.AdamW(0.01, weight_decay=0.02, clipnorm=0.5),
-            "synchronized": lambda: optimizers.LossScaleOptimizer(
-                optimizers.Adam(0.01, global_clipnorm=0.3), initial_scale=2.0**10
-            ),
+            "synchronized": lambda: _scaling(optimizers.Adam(0.01, global_clipnorm=0.3), 2.0**10),
+            "overflow": lambda: _scaling(optimizers.Adam(0.02), 2.0**24),
         }[case]()
     model.compile(optimizer, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     return model
+
+
+def _scaling(optimizer, first):
+    if keras.__name__ == "tf_keras":
+        return keras.mixed_precision.LossScaleOptimizer(optimizer, initial_scale=first)
+    return keras.optimizers.LossScaleOptimizer(optimizer, initial_scale=first)
 
 
 def _structures():
@@ -134,10 +139,25 @@ class TellWeights(keras.callbacks.Callback):
     """At the end of the training."""
 
     def on_train_end(self, logs=None):
+        for weight in self.model.trainable_weights:
+            value = weight if isinstance(weight, tf.Variable) else weight.value
+            first, *others = [copy.numpy() for copy in getattr(value, "values", [value])]
+            assert all((first == other).all() for other in others), f"replicas differ in {weight.name}"
         weights = np.concatenate([np.ravel(weight) for weight in self.model.get_weights()]).astype("float32")
         log(1, weights_crc=zlib.crc32(weights.tobytes()), weights_norm=np.linalg.norm(weights.astype("float64")))
 
 
+class TellScale(keras.callbacks.Callback):
+    """After each step: the scale of the loss, and how many steps were applied."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        optimizer = self.model.optimizer
+        applied = int(optimizer.inner_optimizer.iterations.numpy())
+        self.steps = getattr(self, "steps", 0) + 1
+        scale = optimizer.loss_scale if keras.__name__ == "tf_keras" else optimizer.dynamic_scale
+        log(self.steps, scale=float(scale.numpy()), applied=applied)
+
+
 def callbacks(params):
     """Only what tells."""
-    return [TellWeights()]
+    return [TellWeights(), *([TellScale()] if params["case"] == "overflow" else [])]
