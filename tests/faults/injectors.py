@@ -121,9 +121,9 @@ def cut_off(
     scene.yard.wait_for_nodes()
 
 
-def machine_lost(scene: Scene) -> None:
+def machine_lost(scene: Scene, *, node: str = "") -> None:
     """As by a power cut: the line is dead and nothing runs there any more. Later it comes back."""
-    node = scene.node()
+    node = node or scene.node()
     machine = scene.yard.machines[node]
     machine.unplug()
     machine.kill("agent")

@@ -149,9 +149,7 @@ def loses_rank(scene: Scene, *, role: str, number: signal.Signals = signal.SIGKI
 def loses_chiefs_machine(scene: Scene) -> None:
     """The machine on which the first worker runs."""
     replicas = scene.yard.get(f"/jobs/{scene.job_id}/replicas")
-    node = next(each["node"] for each in replicas if each["index"] == 0)
-    scene.node = lambda: node  # type: ignore[method-assign]
-    machine_lost(scene)
+    machine_lost(scene, node=next(each["node"] for each in replicas if each["index"] == 0))
 
 
 SCENARIOS = (

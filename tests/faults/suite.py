@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+import httpx
+
 from tests.faults.checker import Verdict, check
 from tests.faults.injectors import FAULTS, Fault, Scene
 from tests.faults.machines import settle
@@ -18,6 +20,8 @@ STATES = ("submitted", "launching", "running", "stopping")
 JOB_LIMIT_S = 240.0
 STEPS, WAIT_S = 100, 0.1
 BUSY_JOBS = 2
+# What counts as a violation beside what the checker says: something does not come true, or is not answered.
+FAILURES = (AssertionError, httpx.HTTPError)
 
 
 @dataclass
@@ -49,7 +53,7 @@ def every_scenario(yard: Yard, *, seed: int, scenarios: Iterable[Scenario]) -> I
         row, began = Row(scenario, "its own"), time.monotonic()
         try:
             row.verdict = scenario.run(yard, random.Random(f"{seed} {scenario.name}"))
-        except AssertionError as error:
+        except FAILURES as error:
             row.verdict.wrong.append(f"I1: {scenario.name}: {error}")
         row.seconds = time.monotonic() - began
         yield row
@@ -59,16 +63,17 @@ def one_fault(yard: Yard, fault: Fault, state: str, chance: random.Random, **las
     """Bring a job into a state, strike, and look at it when it has ended."""
     began = time.monotonic()
     row = Row(fault, state)
-    scene = Scene(yard, yard_job(yard, state), chance, **lasting)
+    scene = Scene(yard, _job_for(yard, state), chance, **lasting)
     try:
         BRING_TO[state](scene)
-        fault.strike(scene)
-        if state == "submitted":
-            for name in NODES:
-                yard.post(f"/nodes/{yard.node_id(name)}/uncordon")
+        try:
+            fault.strike(scene)
+        finally:
+            if state == "submitted":
+                _use(yard, again=True)
         job = yard.wait_for(scene.job_id, *TERMINAL, within_s=JOB_LIMIT_S)
         row.verdict = _verdict(scene, job)
-    except AssertionError as error:
+    except FAILURES as error:
         row.verdict.wrong.append(f"I1: j-{scene.job_id} {error}")
     row.seconds = time.monotonic() - began
     return row
@@ -96,23 +101,23 @@ def random_faults(
         try:
             fault.strike(scene)
             yard.wait_for_nodes()
-        except AssertionError as error:
+            row.verdict.add(_ended(open_jobs))
+        except FAILURES as error:
             row.verdict.wrong.append(f"I1: {fault.name}: {error}")
-        row.verdict.add(_ended(open_jobs))
         row.seconds = time.monotonic() - began
         yield row
     for scene in list(open_jobs.values()):
         row = Row(NOTHING, "at the end")
         try:
             yard.wait_for(scene.job_id, *TERMINAL, within_s=JOB_LIMIT_S)
-        except AssertionError as error:
+            row.verdict.add(_ended(open_jobs))
+        except FAILURES as error:
             row.verdict.wrong.append(f"I1: {error}")
-        row.verdict.add(_ended(open_jobs))
         yield row
 
 
 def _submitted(scene: Scene) -> None:
-    """It waits: `one_fault` takes the nodes into use again."""
+    """It waits, until `one_fault` takes the nodes into use again."""
 
 
 def _status(*wanted: str) -> Callable[[Scene], None]:
@@ -138,12 +143,17 @@ BRING_TO: dict[str, Callable[[Scene], None]] = {
 NOTHING = Fault("nothing", "", lambda scene: None)
 
 
-def yard_job(yard: Yard, state: str) -> int:
+def _job_for(yard: Yard, state: str) -> int:
     """A counting job for a state; for "submitted" no node takes it."""
     if state == "submitted":
-        for name in NODES:
-            yard.post(f"/nodes/{yard.node_id(name)}/cordon")
+        _use(yard, again=False)
     return yard.count(steps=STEPS, wait_s=WAIT_S)
+
+
+def _use(yard: Yard, *, again: bool) -> None:
+    """Whether jobs are placed on the nodes."""
+    for name in NODES:
+        yard.post(f"/nodes/{yard.node_id(name)}/{'uncordon' if again else 'cordon'}")
 
 
 def _random_job(yard: Yard, chance: random.Random) -> int:

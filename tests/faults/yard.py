@@ -187,9 +187,9 @@ class Yard(AbstractContextManager["Yard"]):
         )
 
     def wait_for_nodes(self, within_s: float = 60.0) -> None:
-        """Until every node is ready again."""
+        """Until no node is lost any more."""
         until(
-            lambda: all(node["state"] == "ready" for node in self.get("/nodes")),
+            lambda: all(node["state"] != "lost" for node in self.get("/nodes")),
             within_s=within_s,
             what=lambda: str([(node["name"], node["state"], node["reason"]) for node in self.get("/nodes")]),
         )
