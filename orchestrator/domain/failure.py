@@ -40,6 +40,8 @@ PEER_WORDS = (
     "cancelled",
     "collective",
 )
+# What TensorFlow's coordination service says of a process that does not answer for some ten seconds.
+SILENCE_WORD = "heartbeat"
 SIGABRT = 6
 
 
@@ -77,12 +79,13 @@ class Run:
 @dataclass(frozen=True)
 class End:
     """End the processes that are left, because of `cause`; then launch again if `restart`: for sure only if `certain`,
-    else what else is heard until then decides."""
+    else what else is heard until then decides. With `stacks`, they say first where they stand."""
 
     cause: Cause
     reason: str
     restart: bool = False
     certain: bool = True
+    stacks: bool = False
 
 
 @dataclass(frozen=True)
@@ -171,11 +174,21 @@ def _failed(
     cause, reason = root.cause or Cause.EXIT_CODE, reason_of(root)
     if cause is Cause.STOPPED:
         return End(cause, reason)
+    if unsure and _went_silent(gang, root):
+        silent = live[0].who if len(live) == 1 else "One of its gang"
+        reason = f"{silent} sent no more heartbeats, so {root.who} gave up."
+        return End(Cause.HUNG, reason, restart=True, certain=False, stacks=True)
     outcome = _verdict(gang, root)
     if unsure or isinstance(outcome, Again):
         return End(cause, reason, restart=True, certain=not unsure)
     said = f"{reason} {outcome.why}".strip()
     return End(cause, said) if live else Finish(final_status(cause), cause, said)
+
+
+def _went_silent(gang: GangFacts, root: ReplicaFacts) -> bool:
+    """Whether a process gave up on one that has not ended: that one is suspended, or stands still, or is cut off."""
+    has_left = any(replica.cause is Cause.COMPLETED for replica in gang.replicas)
+    return SILENCE_WORD in root.message.lower() and not has_left
 
 
 def _parts(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...]) -> tuple[roles.Part, ...]:

@@ -156,7 +156,13 @@ def advance(*, job_id: int, now: datetime) -> None:
         elif isinstance(decision, End):
             said = _ending_text(decision)
             end_attempt(
-                job=job, cause=decision.cause, reason=decision.reason, restart=decision.restart, text=said, now=now
+                job=job,
+                cause=decision.cause,
+                reason=decision.reason,
+                restart=decision.restart,
+                stacks=decision.stacks,
+                text=said,
+                now=now,
             )
         elif isinstance(decision, Finish):
             _finish(job, decision, now)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from orchestrator.domain.failure import End, Finish, Relaunch, Run, Wait, decide, root_cause
 from orchestrator.domain.restarts import Again, Blame, Ended
 from tests.domain.gangs import NOW, ended, gang, replica
+from worker_agent.protocol.records import KERNELS_VIEW
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
 PEER = "A peer went away: UnavailableError: Socket closed"
@@ -259,3 +260,46 @@ def test_nothing_finishes_while_a_process_lives(replicas, status, strategy, laun
     assert not (live and isinstance(decision, Finish | Relaunch))
     if isinstance(decision, End):
         assert status in (JobStatus.LAUNCHING, JobStatus.RUNNING)
+
+
+HEARTBEATS = "A peer went away: UnavailableError: The following tasks are unhealthy (stopped sending heartbeats):"
+SUSPENDED = f"No longer heard.{KERNELS_VIEW}the process was suspended by a signal (state T)."
+
+
+def test_who_stops_sending_heartbeats_without_ending_hangs():
+    lost = ended(0, Cause.EXCEPTION, message=HEARTBEATS, ago_s=2)
+    decision = decide(gang(lost, replica(1)), now=NOW)
+    assert isinstance(decision, End)
+    assert (decision.cause, decision.restart, decision.certain, decision.stacks) == (Cause.HUNG, True, False, True)
+    assert decision.reason == "worker 1 on node-2 sent no more heartbeats, so worker 0 on node-1 gave up."
+    three = decide(gang(lost, replica(1), replica(2)), now=NOW)
+    assert three.reason == "One of its gang sent no more heartbeats, so worker 0 on node-1 gave up."
+    torn_down = gang(
+        lost,
+        ended(1, Cause.HUNG, message=SUSPENDED, signal=9),
+        status=JobStatus.RESTARTING,
+        cause=Cause.HUNG,
+        reason=decision.reason,
+    )
+    again = decide(torn_down, now=NOW)
+    assert isinstance(again, Relaunch)
+    assert again.cause is Cause.HUNG
+    assert again.reason == f"{decision.reason} worker 1 on node-2: the process was suspended by a signal (state T)."
+
+
+def test_heartbeats_that_stopped_because_a_process_ended_are_no_hang():
+    lost = ended(0, Cause.EXCEPTION, message=HEARTBEATS, ago_s=2)
+    for other in (ended(1, Cause.SIGNAL, signal=9), ended(1, Cause.COMPLETED)):
+        decision = decide(gang(lost, other, replica(2)), now=NOW)
+        assert getattr(decision, "cause", None) is not Cause.HUNG
+
+
+def test_what_a_process_did_by_itself_comes_before_the_hang_of_the_rest():
+    torn_down = gang(
+        ended(0, Cause.HUNG, message="No step.", ago_s=3),
+        ended(1, Cause.OUT_OF_MEMORY, ago_s=1),
+        status=JobStatus.RESTARTING,
+        cause=Cause.HUNG,
+        reason="No step.",
+    )
+    assert decide(torn_down, now=NOW).cause is Cause.OUT_OF_MEMORY
