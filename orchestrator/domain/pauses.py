@@ -80,7 +80,7 @@ def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Wait | End | Rest
     live = [replica for replica in gang.replicas if replica.status not in TERMINAL_REPLICA]
     savers = _savers(gang)
     if savers and all(replica.cause is Cause.COMPLETED for replica in savers):
-        return End(Cause.COMPLETED, "")
+        return End(Cause.COMPLETED, "It had finished before the pause reached it.")
     if gang.cause is not None:
         return Wait() if live else _ended(gang, pause, savers, now)
     failed = root_cause(_failed(gang))

@@ -13,6 +13,7 @@ from worker_agent.protocol.states import Cause, JobStatus, Kind, Role, Strategy
 SAVING = Pause(saves=True, requeue=False, stored=True)
 ENDING = Pause(saves=False, requeue=False, stored=True)
 BY_ADA = "Paused by ada."
+FINISHED = "It had finished before the pause reached it."
 OFF = "Connection reset by peer"
 
 
@@ -67,8 +68,8 @@ def test_the_end_of_who_saved_is_not_believed_before_all_it_said_has_arrived():
 
 
 def test_a_training_that_ended_before_it_was_asked_has_ended():
-    assert decide(ended(0), ended(1)) == End(Cause.COMPLETED, "")
-    assert decide(ended(0), pause=ENDING, cause=Cause.PAUSED) == End(Cause.COMPLETED, "")
+    assert decide(ended(0), ended(1)) == End(Cause.COMPLETED, FINISHED)
+    assert decide(ended(0), pause=ENDING, cause=Cause.PAUSED) == End(Cause.COMPLETED, FINISHED)
 
 
 def test_who_lost_a_peer_is_not_the_cause_while_another_may_still_say_it():

@@ -145,7 +145,7 @@ def test_a_stop_outranks_a_pause_and_a_finished_training_has_finished(now):
     for replica in replicas:
         end(replica, Cause.COMPLETED, later(now, 1), code=0)
     done.refresh_from_db()
-    assert done.status == JobStatus.SUCCEEDED
+    assert (done.status, done.reason) == (JobStatus.SUCCEEDED, "It had finished before the pause reached it.")
 
 
 def test_a_stop_that_saves_is_repeated_in_its_own_words_and_given_its_time(now):
