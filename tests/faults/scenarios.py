@@ -23,7 +23,7 @@ from tests.faults.yard import TERMINAL, Yard, until
 INTERVAL = 100
 GANG = {"strategy": "multi_worker_mirrored", "workers": 3, "global_batch_size": 96}
 SERVED = {"strategy": "parameter_server", "workers": 2, "ps": 1, "global_batch_size": 64}
-TF_LIMIT_S = 300.0
+TF_LIMIT_S = 600.0
 PID_TRIES = 200
 PAUSE = "paused, resumed, drained"
 
