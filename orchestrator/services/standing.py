@@ -4,6 +4,7 @@ from orchestrator.domain import failure, restarts
 from orchestrator.domain.reasons import ReplicaFacts
 from orchestrator.domain.restarts import Blame, Ended
 from orchestrator.models import Job, Replacement, Replica
+from orchestrator.services import dirty
 from worker_agent.protocol.states import Cause, NodeState, ReplicaStatus, Role
 
 
@@ -11,7 +12,8 @@ def replica_facts(replica: Replica) -> ReplicaFacts:
     """One process. Its node is looked at, so have it at hand."""
     node = replica.node
     takes = node is not None and node.state == NodeState.READY
-    dirty = node is not None and any(str(device) in node.dirty for device in replica.devices)
+    if node is not None and node.dirty:
+        takes &= replica.port not in dirty.ports(node) and not dirty.devices(node).intersection(replica.devices)
     return ReplicaFacts(
         role=Role(replica.role),
         index=replica.index,
@@ -22,7 +24,7 @@ def replica_facts(replica: Replica) -> ReplicaFacts:
         exit_code=replica.exit_code,
         signal=replica.signal,
         ended_at=replica.ended_at,
-        node_takes=takes and not dirty,
+        node_takes=takes,
     )
 
 

@@ -186,6 +186,15 @@ def test_a_cordoned_node_sends_the_whole_gang_elsewhere(job, now):
     assert not job.replacements.exists()
 
 
+@pytest.mark.parametrize("left", ["device", "port"])
+def test_what_it_left_in_its_place_sends_the_whole_gang_elsewhere(job, now, left):
+    worker = one(job, "worker", 1)
+    key = str(worker.devices[0]) if left == "device" else f"port:{worker.port}"
+    Node.objects.filter(pk=worker.node_id).update(dirty={key: {"replica_id": worker.pk, "left": ["a process"]}})
+    kill(job, "worker", later(now, 60), 1)
+    assert job.status == JobStatus.RESTARTING
+
+
 def test_a_stop_while_a_worker_is_away_ends_everybody(job, now):
     end(one(job, "worker"), Cause.EXCEPTION, later(now, 60), code=1, message="ValueError: bad")
     job.refresh_from_db()
