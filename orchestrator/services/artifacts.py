@@ -23,7 +23,7 @@ from orchestrator import live
 from orchestrator.models import Artifact, Node, Replica
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries.errors import NotFound
-from orchestrator.services import transitions
+from orchestrator.services import fencing, transitions
 from orchestrator.services.errors import Conflict, FieldError, Invalid
 
 NAME_BYTES = 200
@@ -58,6 +58,8 @@ def store(
         raise NotFound("This node runs no such replica.")
     if replica.attempt != attempt:
         raise Conflict(f"The replica belongs to attempt {replica.attempt}, not {attempt}.")
+    if fencing.is_fenced(replica):
+        raise Conflict("The replica was given up, and another one has been launched in its place.")
     _check_name(name)
     if not SHA256.fullmatch(sha256):
         raise Invalid([FieldError("sha256", "The SHA-256 of the file: 64 hexadecimal digits in lower case.")])

@@ -25,7 +25,7 @@ from orchestrator import enqueue, live
 from orchestrator.models import Checkpoint, Job, Node, Replica
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries.errors import NotFound
-from orchestrator.services import artifacts, checkpoints
+from orchestrator.services import artifacts, checkpoints, fencing
 from orchestrator.services.errors import Conflict, FieldError, Invalid
 from worker_agent.protocol.checkpoints import MARKER, Marker, order_of, problem_of
 from worker_agent.protocol.states import JobStatus
@@ -145,6 +145,8 @@ def _replica(node: Node, replica_id: int, attempt: int) -> Replica:
         raise NotFound("This node runs no such replica.")
     if replica.attempt != attempt:
         raise Conflict(f"The replica belongs to attempt {replica.attempt}, not {attempt}.")
+    if fencing.is_fenced(replica):
+        raise Conflict("The replica was given up, and another one has been launched in its place.")
     return replica
 
 

@@ -107,6 +107,17 @@ def test_what_is_wrong_leaves_nothing(
     assert not root.exists() or files(root) == []
 
 
+def test_one_that_was_given_up_leaves_nothing_once_another_was_launched_in_its_place(
+    replica: Replica, root: Path
+) -> None:
+    Replica.objects.filter(pk=replica.pk).update(status="lost")
+    store(replica)
+    type(replica.job).objects.update(attempt=2)
+    with pytest.raises(Conflict, match="given up"):
+        store(replica, name="later.keras")
+    assert Artifact.objects.count() == 1
+
+
 def test_another_node_cannot_leave_files(replica: Replica) -> None:
     with pytest.raises(NotFound):
         store(replica, node=make_node(replica.job.cluster))

@@ -21,7 +21,7 @@ from tests.factories import make_job, make_node, make_replica
 from tests.services.gangs import end, later, launch, make_gang_job, make_lab, run
 from worker_agent.protocol.checkpoints import MARKER, Marker, Part, name_of
 from worker_agent.protocol.records import Checkpointed
-from worker_agent.protocol.states import Cause, JobStatus, Role, Strategy
+from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Role, Strategy
 
 CONTENT = {"state.index": b"index", "state.data-00000-of-00001": b"values" * 100}
 
@@ -157,6 +157,9 @@ def test_only_its_own_node_and_attempt_may_send_and_only_files_that_were_offered
         checkpoint_store.offer(node=make_node(), replica_id=replica.pk, attempt=1, marker=marker)
     with pytest.raises(Conflict):
         checkpoint_store.offer(node=replica.node, replica_id=replica.pk, attempt=2, marker=marker)
+    given_up = make_replica(make_job(attempt=2), attempt=1, status=ReplicaStatus.LOST)
+    with pytest.raises(Conflict, match="given up"):
+        checkpoint_store.offer(node=given_up.node, replica_id=given_up.pk, attempt=1, marker=marker)
     address = {"node": replica.node, "replica_id": replica.pk, "attempt": 1}
     for name in ("step-0000000020-a1", "..", "../../x"):
         with pytest.raises(NotFound):
