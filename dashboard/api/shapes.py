@@ -226,6 +226,8 @@ class Replica(Schema):
     device_kind: str
     status: ReplicaStatus
     phase: str
+    step: int | None = Field(description="The last that it told; null where it tells none.")
+    moved_at: datetime | None = Field(description="When its latest step or phase became known here.")
     pid: int | None
     tf_config: dict[str, Any] | None = Field(description="Null where the strategy sets none.")
     facts: dict[str, Any] = Field(description="What it told of its strategy: devices, mesh, stages, loads.")

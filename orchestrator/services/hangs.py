@@ -14,7 +14,7 @@ from orchestrator.services import gang
 from worker_agent.protocol.states import Cause, JobStatus
 
 # A node that was not heard of so lately says nothing of its processes: that is another matter (`reconcile`).
-HEARD_WITHIN = timedelta(seconds=5)
+HEARD_WITHIN = timedelta(seconds=10)
 AT_WORK = (JobStatus.LAUNCHING.value, JobStatus.RUNNING.value)
 
 

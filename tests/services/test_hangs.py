@@ -7,7 +7,6 @@ import pytest
 from orchestrator.models import Command, Job, Node, Replica
 from orchestrator.queries import restarts
 from orchestrator.services import gang, hangs
-from orchestrator.services.strays import FRESH
 from tests.services.gangs import end, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import decode_command
 from worker_agent.protocol.records import KERNELS_VIEW
@@ -146,7 +145,7 @@ def test_in_doubt_nothing_is_ended(doubt, now, settings):
     if doubt == "nobody looks":
         settings.HANG_AFTER_S = 0
     if doubt == "a node is silent":
-        Node.objects.update(last_seen_at=later(now, 100) - FRESH - timedelta(seconds=1))
+        Node.objects.update(last_seen_at=later(now, 100) - hangs.HEARD_WITHIN - timedelta(seconds=1))
     sweep(
         job, later(now, 100), heard=doubt != "a node is silent", listening_s=30 if doubt == "ingest was away" else 1e6
     )
