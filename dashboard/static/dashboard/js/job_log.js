@@ -3,8 +3,8 @@ import { $, $$, make } from "./dom.js";
 import { exact, replicaName } from "./format.js";
 import { live } from "./live.js";
 const WINDOW = 2000, LONGEST = 4000, NEAR = 8;
-// templatetags and views have the same two (`views/job_page.py`).
-const ERROR = /^[EF]\d{4} |^Traceback|^\w*(Error|Exception)\b|\b(ERROR|CRITICAL|FATAL)\b/, WARNING = /^W\d{4} |\bWARN(ING)?\b|\w*Warning:/;
+// templatetags and views have the same two (`views/job_page.py`, which says what is no error).
+const ERROR = /^[EF]\d{4} (?!.*\bop_level_cost_estimator\.cc)|^Traceback|^\w*(Error|Exception)\b|\b(ERROR|CRITICAL|FATAL)\b/, WARNING = /^W\d{4} |\bWARN(ING)?\b|\w*Warning:/;
 const level = (text) => (ERROR.test(text) ? "E" : WARNING.test(text) ? "W" : "I");
 
 export function logViewer(root, placeOf) {
