@@ -8,6 +8,7 @@ is wrong. So the browser and REST answer alike, and a form shown again holds exa
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dashboard.labels import in_labels
 from orchestrator.domain.recipes import ParamInfo
@@ -168,13 +169,13 @@ def cloned_form(request: Mapping[str, object]) -> JobForm:
     """The form that would make the given request again (see `services.jobs.request_of`)."""
     odd = ("env", "arguments", "code", "params")
     values = DEFAULTS | {name: _shown(request[name]) for name in DEFAULTS if name in request and name not in odd}
-    params = {name: _shown(value) for name, value in _mapping(request.get("params")).items()}
-    values["env"] = "\n".join(f"{name}={value}" for name, value in _mapping(request.get("env")).items())
+    params = {name: _shown(value) for name, value in mapping_of(request.get("params")).items()}
+    values["env"] = "\n".join(f"{name}={value}" for name, value in mapping_of(request.get("env")).items())
     arguments = request.get("arguments")
     values["arguments"] = shlex.join(map(str, arguments)) if isinstance(arguments, list) else ""
     limit_s = float(str(request.get("time_limit_s") or 0))
     values["time_limit"] = f"{limit_s / 60:g}" if limit_s else ""
-    return JobForm(values | _source_of(_mapping(request.get("code"))), params)
+    return JobForm(values | _source_of(mapping_of(request.get("code"))), params)
 
 
 def request_from(
@@ -300,7 +301,8 @@ def _arguments(form: JobForm) -> list[str]:
         return []
 
 
-def _mapping(value: object) -> Mapping[str, object]:
+def mapping_of(value: object) -> Mapping[str, Any]:
+    """The value where it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 

@@ -21,7 +21,7 @@ from orchestrator.admin_base import Administered, may_administer
 from orchestrator.models import Cluster, Node
 from orchestrator.queries import machines
 from orchestrator.services import dirty, nodes
-from orchestrator.services.errors import Conflict, Invalid
+from orchestrator.services.errors import Conflict, Invalid, words_of
 
 JOIN_TEMPLATE = "admin/orchestrator/cluster/join.html"
 CONFIRM_TEMPLATE = "admin/orchestrator/node/confirm.html"
@@ -182,7 +182,7 @@ class NodeAdmin(Administered):
             nodes.rename(node_id=obj.pk, name=obj.name, by=request.user)
         except (Conflict, Invalid) as refused:
             obj.refresh_from_db()
-            messages.error(request, f"The name was not changed. {_words(refused)}")
+            messages.error(request, f"The name was not changed. {words_of(refused)}")
 
     @admin.display(description="Devices")
     def devices_in_words(self, node: Node) -> str:
@@ -232,7 +232,7 @@ class NodeAdmin(Administered):
             try:
                 act(node_id=node.pk, by=request.user)
             except (Conflict, Invalid) as refused:
-                messages.error(request, _words(refused))
+                messages.error(request, words_of(refused))
             else:
                 messages.success(request, f"{node.name} is {word}.")
 
@@ -246,7 +246,3 @@ class NodeAdmin(Administered):
             "back": reverse("admin:orchestrator_node_changelist"),
         }
         return TemplateResponse(request, CONFIRM_TEMPLATE, context)
-
-
-def _words(refused: Conflict | Invalid) -> str:
-    return " ".join(error.message for error in refused.errors) if isinstance(refused, Invalid) else str(refused)

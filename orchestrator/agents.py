@@ -15,7 +15,7 @@ from django.conf import settings
 from kombu.exceptions import OperationalError
 
 from worker_agent.protocol.codec import decode_command
-from worker_agent.protocol.commands import Command
+from worker_agent.protocol.commands import Command, queue_of
 from worker_agent.protocol.envelope import seal
 
 COMMAND_TASK = "trainyard.agent.command"
@@ -80,11 +80,6 @@ class FakeGateway:
 
 
 _gateway: AgentGateway = CeleryGateway()
-
-
-def queue_of(node_id: str) -> str:
-    """The Celery queue that a node's agent reads."""
-    return f"node.{node_id}"
 
 
 def gateway() -> AgentGateway:

@@ -10,6 +10,7 @@ from dashboard.templatetags.trainyard import group
 from dashboard.views.job_choices import OPTIONS
 from orchestrator.domain.batching import BatchPlan
 from orchestrator.domain.planning import NodeView, PlannedReplica
+from orchestrator.domain.words import counted
 from orchestrator.services.submission import Preview
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job_spec import keras_of
@@ -162,7 +163,7 @@ def _verdict(found: Preview) -> tuple[str, str]:
     if found.placement:
         devices = sum(len(replica.devices) for replica in found.placement)
         nodes = len({replica.node_id for replica in found.placement})
-        say = f"{_counted(devices, 'device')} on {_counted(nodes, 'node')}, starts at once"
+        say = f"{counted(devices, 'device')} on {counted(nodes, 'node')}, starts at once"
         return "green", say
     if found.waiting_for:
         return "amber", f"Waits: {found.waiting_for}"
@@ -195,7 +196,3 @@ def _cell(node: NodeView, index: int, taker: PlannedReplica | None) -> Cell:
     if node.state is NodeState.READY:
         return Cell("free", "", f"Device {index} is free")
     return Cell("closed", "", f"Device {index}: the node is {node.state.value}")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from dashboard.forms import mapping_of
 from dashboard.templatetags.trainyard import filesize, group, replica_name
 from orchestrator.domain import strategies
 from orchestrator.queries import telemetry
@@ -59,7 +60,7 @@ class StrategyPanel:
 
 def strategy_panel(job: Any, gang: list[Any]) -> StrategyPanel:
     """The panel of the job's present attempt; `gang` are its replicas, the leader first."""
-    told = [(replica_name(str(replica)), _mapping(replica.facts)) for replica in gang]
+    told = [(replica_name(str(replica)), mapping_of(replica.facts)) for replica in gang]
     known = {name: value for _who, facts in reversed(told) for name, value in facts.items()}
     label, summary = strategies.label(job.strategy), ""
     if job.strategy in set(Strategy):
@@ -86,7 +87,7 @@ def strategy_panel(job: Any, gang: list[Any]) -> StrategyPanel:
 def _sync(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "Replicas in sync", _count(known.get("replicas_in_sync"))
     yield "Gradients summed by", _text(known.get("communication"))
-    mesh = _mapping(known.get("mesh"))
+    mesh = mapping_of(known.get("mesh"))
     batch, model = _count(mesh.get("batch")), _count(mesh.get("model"))
     yield "Mesh", f"{batch} × {model} (batch × model)" if batch and model else ""
     passes = known.get("accumulation")
@@ -121,7 +122,7 @@ def _stages_said(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _data(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    sharding = _mapping(known.get("sharding"))
+    sharding = mapping_of(known.get("sharding"))
     policy, reason = _text(sharding.get("policy")), _text(sharding.get("reason"))
     files = _count(sharding.get("files"))
     many = f", {files} files" if files and files != "0" else ""
@@ -130,7 +131,7 @@ def _data(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _resumed(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
-    resumed = _mapping(known.get("resumed"))
+    resumed = mapping_of(known.get("resumed"))
     step, checkpoint = _count(resumed.get("step")), _text(resumed.get("checkpoint"))
     yield "Began with", f"step {step} (checkpoint {checkpoint})" if step and checkpoint else ""
 
@@ -261,10 +262,6 @@ def _devices(value: object) -> str:
 
 def _ps(value: object) -> str:
     return f"ps {value}" if isinstance(value, int) else replica_name(_text(value))
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _mappings(value: object) -> list[Mapping[str, Any]]:

@@ -14,7 +14,7 @@ from dashboard.views.job_words import replica_state
 from orchestrator.queries import machines, telemetry
 from orchestrator.services import dirty
 from orchestrator.services import nodes as node_services
-from orchestrator.services.errors import Conflict, Forbidden, Invalid
+from orchestrator.services.errors import Conflict, Forbidden, Invalid, words_of
 
 CURVE_POINTS = 60
 EVENTS_SHOWN = 30
@@ -60,7 +60,7 @@ def node_action(request: HttpRequest, node_id: str, action: str) -> HttpResponse
     try:
         name = _carry_out(request, found, action)
     except (Invalid, Conflict) as refused:
-        messages.error(request, _words(refused))
+        messages.error(request, words_of(refused))
         return redirect("node", node_id)
     messages.success(request, DONE[action].format(name=name))
     return redirect("cluster", found.cluster.name) if action == "remove" else redirect("node", node_id)
@@ -113,7 +113,3 @@ def _ended(replica: Any) -> Any:
     """A replica with the shape and the word of how it ended, as its job's page says it."""
     replica.shape, replica.word = replica_state(replica)
     return replica
-
-
-def _words(refused: Invalid | Conflict) -> str:
-    return " ".join(error.message for error in refused.errors) if isinstance(refused, Invalid) else str(refused)

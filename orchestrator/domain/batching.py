@@ -14,6 +14,7 @@ Square-root scaling keeps the variance of an update the same instead (Krizhevsky
 from dataclasses import dataclass
 from math import sqrt
 
+from orchestrator.domain.words import counted
 from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.states import Strategy
 
@@ -142,34 +143,34 @@ def _indivisible(spec: JobSpec, replicas: int, parts: int) -> Indivisible:
 
 def _gang(spec: JobSpec, replicas: int, parts: int) -> str:
     if spec.strategy is Strategy.PIPELINE:
-        return _count(parts, "micro-batch", "es")
+        return counted(parts, "micro-batch", "es")
     many = f" × {parts} parts of a step = {replicas * parts}" if parts > 1 else ""
     if spec.strategy is Strategy.TENSOR_PARALLEL and spec.model_parallel > 1:
-        return f"{_count(replicas, 'group')} of {_count(spec.model_parallel, 'device')}{many}"
-    gang = f"{_count(spec.workers, 'worker')} × {_count(spec.devices_per_worker, 'device')}"
+        return f"{counted(replicas, 'group')} of {counted(spec.model_parallel, 'device')}{many}"
+    gang = f"{counted(spec.workers, 'worker')} × {counted(spec.devices_per_worker, 'device')}"
     if spec.strategy is Strategy.PARAMETER_SERVER:
-        gang = _count(spec.devices_per_worker, "device")
+        gang = counted(spec.devices_per_worker, "device")
     return f"{gang} = {replicas} replicas" if not many else gang + many
 
 
 def _split_sentence(spec: JobSpec, per_replica: int) -> str:
     size, workers, devices = spec.global_batch_size, spec.workers, spec.devices_per_worker
-    gang = f"{_count(workers, 'worker')} × {_count(devices, 'device')}"
+    gang = f"{counted(workers, 'worker')} × {counted(devices, 'device')}"
     if spec.strategy is Strategy.PARAMETER_SERVER:
-        split = f" ({_count(devices, 'device')} × {per_replica})" if devices > 1 else ""
-        return f"{size} examples make one update of one worker{split}; {_count(workers, 'worker')} update on their own"
+        split = f" ({counted(devices, 'device')} × {per_replica})" if devices > 1 else ""
+        return f"{size} examples make one update of one worker{split}; {counted(workers, 'worker')} update on their own"
     if spec.strategy is Strategy.TPU:
         return f"{size} examples a step, divided over the cores that the TPU turns out to have"
     if spec.strategy is Strategy.PIPELINE:
-        return f"{size} examples a step walk through {_count(workers * devices, 'stage')} ({gang})"
+        return f"{size} examples a step walk through {counted(workers * devices, 'stage')} ({gang})"
     if spec.strategy is Strategy.TENSOR_PARALLEL and spec.model_parallel > 1:
         groups = workers * devices // spec.model_parallel
-        each = f"{_count(groups, 'group')} of {_count(spec.model_parallel, 'device')}"
+        each = f"{counted(groups, 'group')} of {counted(spec.model_parallel, 'device')}"
         return f"{size} examples a step = {each} × {per_replica}; the devices of a group hold parts of every layer"
     if workers == 1 and devices == 1:
         return f"{size} examples a step on one device"
     if spec.strategy is Strategy.CENTRAL_STORAGE:
-        return f"{size} examples a step = {_count(devices, 'device')} × {per_replica}; variables stay in main memory"
+        return f"{size} examples a step = {counted(devices, 'device')} × {per_replica}; variables stay in main memory"
     return f"{size} examples a step = {gang} × {per_replica} per replica"
 
 
@@ -195,7 +196,3 @@ def _rate_sentence(spec: JobSpec, effective: float | None, replicas: int, warmup
     factor = f"{replicas} replicas in sync" if scaling == "linear" else f"√{replicas} (replicas in sync)"
     text = f"learning rate {rate:g} × {factor} = {effective:g}"
     return f"{text}, reached from {rate:g} over the first {warmup:g} epochs" if warmup else text
-
-
-def _count(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}{plural}"

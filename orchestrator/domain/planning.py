@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from orchestrator.domain.strategies import GANGS, computing_roles, serving_roles
 from orchestrator.domain.tf_config import addresses_in, cluster_spec, extras_in, tf_config
+from orchestrator.domain.words import counted
 from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.states import DeviceKind, NodeState, Role, Strategy
 
@@ -161,7 +162,7 @@ def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
     if largest < need:
         return Never(
             "devices_per_worker",
-            f"a worker with {_count(need, 'device')} fits no node: the largest has {largest}. Use at most {largest}",
+            f"a worker with {counted(need, 'device')} fits no node: the largest has {largest}. Use at most {largest}",
         )
     rooms = {kind: {node.name: node.count(kind) // need for node in cluster.nodes} for kind in kinds}
     room = max(rooms.values(), key=lambda by_node: sum(by_node.values()))
@@ -170,7 +171,7 @@ def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
         held = ", ".join(f"{name} {number}" for name, number in room.items())
         return Never(
             "workers",
-            f"more workers than nodes can hold: {spec.workers} with {_count(need, 'device')} each asked for, "
+            f"more workers than nodes can hold: {spec.workers} with {counted(need, 'device')} each asked for, "
             f"{most} fit ({held}). Use at most {most}",
         )
     return None
@@ -247,7 +248,7 @@ def _seat_as_written(spec: JobSpec, cluster: ClusterView, kind: DeviceKind) -> l
         if not here:
             return Never("tf_config", f"{host} (of {role.value} {index}) is the address of no node of the cluster")
         if need and max(node.count(own) for node in here for own in DeviceKind) < need:
-            return Never("tf_config", f"no node at {host} has {_count(need, 'device')} for {role.value} {index}")
+            return Never("tf_config", f"no node at {host} has {counted(need, 'device')} for {role.value} {index}")
         able = [node for node in here if node.state is NodeState.READY and len(free[node.node_id]) >= need]
         if not able:
             return None
@@ -314,16 +315,12 @@ def _free_port(address: str, taken: set[tuple[str, int]], cluster: ClusterView, 
 
 
 def _shortage(spec: JobSpec, nodes: tuple[NodeView, ...]) -> str:
-    need = f"needs {_count(spec.workers, 'worker')} with {_count(spec.devices_per_worker, 'device')} each"
+    need = f"needs {counted(spec.workers, 'worker')} with {counted(spec.devices_per_worker, 'device')} each"
     if spec.workers == 1:
-        need = f"needs {_count(spec.devices_per_worker, 'free device')} on one node"
+        need = f"needs {counted(spec.devices_per_worker, 'free device')} on one node"
     parts: list[str] = []
     for node in nodes:
         why = f"{len(node.dirty)} not given back" if node.dirty else ""
         note = f" ({node.state.value})" if node.state is not NodeState.READY else f" ({why})" if why else ""
         parts.append(f"{len(node.free())}{'' if parts else ' free'} on {node.name}{note}")
     return f"{need}; {', '.join(parts)}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

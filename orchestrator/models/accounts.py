@@ -46,6 +46,11 @@ class ApiToken(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
 
+    class Meta:
+        """Its name in the administration."""
+
+        verbose_name = "API token"
+
     def __str__(self) -> str:
         return f"{self.name} of {self.user}"
 

@@ -18,7 +18,7 @@ from celery.worker import state as worker_state
 
 from worker_agent.daemon.settings import AgentIdentity
 from worker_agent.protocol.codec import decode_command
-from worker_agent.protocol.commands import Command
+from worker_agent.protocol.commands import Command, queue_of
 from worker_agent.protocol.envelope import BadEnvelope, SeenNonces, open_envelope
 
 COMMAND_TASK = "trainyard.agent.command"
@@ -79,7 +79,7 @@ class CommandWorker:
                     hostname=f"agent@{self._identity.node_id}",
                     pool="threads",
                     concurrency=CONCURRENCY,
-                    queues=[queue_name(self._identity.node_id)],
+                    queues=[queue_of(self._identity.node_id)],
                     without_gossip=True,
                     without_mingle=True,
                     without_heartbeat=True,
@@ -87,11 +87,6 @@ class CommandWorker:
             except Exception:
                 log.exception("the command worker ended, starting it again")
                 time.sleep(1.0)
-
-
-def queue_name(node_id: str) -> str:
-    """The Celery queue of a node."""
-    return f"node.{node_id}"
 
 
 def build_app(identity: AgentIdentity, door: CommandDoor) -> Celery:
@@ -105,7 +100,7 @@ def build_app(identity: AgentIdentity, door: CommandDoor) -> Celery:
         result_backend=None,
         task_ignore_result=True,
         task_acks_late=False,
-        task_default_queue=queue_name(node_id),
+        task_default_queue=queue_of(node_id),
         worker_prefetch_multiplier=1,
         worker_enable_remote_control=False,
         worker_send_task_events=False,

@@ -7,6 +7,11 @@ from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.states import Cause, DeviceKind, Role
 
 
+def queue_of(node_id: str) -> str:
+    """The Celery queue that a node's agent reads."""
+    return f"node.{node_id}"
+
+
 class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     """Start one replica. `tf_config` None means the process gets no TF_CONFIG at all (one device, Mirrored).
 
