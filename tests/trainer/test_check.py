@@ -1,4 +1,4 @@
-"""One look at a program: what is found and learned of sound and unsound recipes. One process for all of them."""
+"""One look at a program: what is found and learned of sound and unsound recipes. One process for all of a Keras."""
 
 import json
 import os
@@ -35,6 +35,11 @@ def build_dataset(params, split):
     names = tf.data.Dataset.from_tensor_slices([{names}])
     return names.interleave(lambda name: tf.data.TextLineDataset(name)).map(lambda line: (tf.ones(3), tf.ones(2)))
 """
+SCHEDULE = "keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10))"
+OWN_STEP = SOUND.replace("keras.Sequential", "Own").replace(
+    "def build_model",
+    "class Own(keras.Sequential):\n    def train_step(self, data):\n        return {}\n\ndef build_model",
+)
 GANG = {"strategy": Strategy.MULTI_WORKER_MIRRORED, "workers": 2, "global_batch_size": 32}
 
 PROGRAM = """
@@ -67,6 +72,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
             HEAD + MODEL.format(units=2) + FILES.format(names=repr(str(lines[0]))),
             GANG | {"sharding": "file"},
         ),
+        "no files": (SOUND, GANG | {"sharding": "file"}),
+        "own step": (OWN_STEP, {"accumulation": 2, "global_batch_size": 32}),
+        "schedule": (SOUND.replace('"sgd"', SCHEDULE), {"learning_rate": 0.1, "global_batch_size": 32}),
+        "optimizer": (
+            SOUND.replace('"sgd"', '"rmsprop"'),
+            {"strategy": Strategy.TENSOR_PARALLEL, "workers": 2, "model_parallel": 2},
+        ),
         "stages": (
             HEAD
             + MODEL.format(units=2).replace("[keras", "[keras.Input((3,)), keras")
@@ -74,6 +86,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
             + DATA.format(rows=100),
             {"strategy": Strategy.PIPELINE, "workers": 2},
         ),
+        "tf_keras": (SOUND, {"strategy": Strategy.PARAMETER_SERVER, "workers": 2, "ps": 1, "global_batch_size": 32}),
         "script": ("import json\nimport no_such_package.part\n", {"kind": Kind.SCRIPT}),
     }
     folders = []
@@ -84,8 +97,11 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
         (folder / PLAN_FILE).write_bytes(encode_plan(plan))
         folders.append((name, folder))
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    command = [sys.executable, "-c", PROGRAM, *(str(folder) for _, folder in folders)]
-    subprocess.run(command, env=environment, check=True, timeout=200, capture_output=True)
+    apart = [folder for name, folder in folders if name == "tf_keras"]  # a process speaks one Keras
+    together = [folder for name, folder in folders if name != "tf_keras"]
+    for part in (apart, together):
+        command = [sys.executable, "-c", PROGRAM, *map(str, part)]
+        subprocess.run(command, env=environment, check=True, timeout=200, capture_output=True)
     return {name: tuple(json.loads((folder / "result.json").read_text())) for name, folder in folders}
 
 
@@ -95,6 +111,13 @@ def test_a_sound_recipe(results) -> None:
     assert (facts["Rows"], facts["Parameters"], facts["Steps an epoch"]) == ("100", "8", "3")
     assert facts["First batch"] == "16 rows, one step done"
     assert facts["Left over"].startswith("4 rows an epoch")
+
+
+def test_a_sound_recipe_in_tf_keras(results) -> None:
+    findings, facts = results["tf_keras"]
+    assert findings == []
+    assert facts["Keras"].startswith("tf_keras 2.")
+    assert facts["Parameters"] == "8"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +134,10 @@ def test_a_sound_recipe(results) -> None:
         ("not compiled", "the program's build_model() fails", "not compiled"),
         ("stages", "the program's build_stages() fails", "left a stage of 2 without layers"),
         ("endless", "the training set does not suit the job", "never ends"),
+        ("no files", "the training set does not suit the job", "reads no files that can be dealt out"),
+        ("own step", "the model does not suit the job", "needs the stock train_step"),
+        ("schedule", "the model does not suit the job", "a learning rate schedule of its own"),
+        ("optimizer", "the model does not suit the job", "not with RMSprop"),
         ("one file", "the training set does not suit the job", "needs a file for each of the 2 workers"),
     ],
 )

@@ -46,7 +46,9 @@ def test_four_stages_on_two_processes_tell_what_each_holds(tmp_path: Path, keras
     assert [stage["parameters"] for stage in told["stages"]] == [544, 1056, 1056, 132]
     assert told["parameters"] == 1600
     assert told["bubble"] == pytest.approx(3 / 7, abs=1e-3)
-    assert facts(job["worker:1"])["memory_bytes"] > 0
+    serving = facts(job["worker:1"])
+    assert (serving["parameters"], serving["parameters_total"]) == (1056 + 132, 544 + 2 * 1056 + 132)
+    assert serving["memory_bytes"] > 0
 
 
 def test_overlap_is_measured_on_steps_of_the_training(tmp_path: Path, keras3: Zygote) -> None:

@@ -36,7 +36,11 @@ _MANY_INPUTS = frozenset({Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SER
 _NETWORK_WORDS = ("URLError", "gaierror", "URL fetch failure", "Network is unreachable", "name resolution")
 _REMEDY = "Correct the program; what it raised is its own"
 _UNSUITED = "the training set does not suit the job"
-_REMEDIES = {_UNSUITED: "Change that setting of the job, or the data"}
+_UNFIT = "the model does not suit the job"
+_REMEDIES = {
+    _UNSUITED: "Change that setting of the job, or the data",
+    _UNFIT: "Change that setting of the job, or the model",
+}
 
 
 class Check:
@@ -76,6 +80,7 @@ class Check:
         self.facts["Keras"] = runtime.keras_in_words()
         self._stage = "the program's build_model() fails"
         model = check_model(recipe.model())
+        self._settings(model)
         if self._spec.strategy is Strategy.TENSOR_PARALLEL:
             self._stage = "the program's build_layouts() fails"
             recipe.layouts()
@@ -99,6 +104,21 @@ class Check:
         validation = Rows(recipe, "validation")
         if validation.exist:
             self.facts["Validation rows"] = _rows_in_words(int(validation.whole.cardinality().numpy()))
+
+    def _settings(self, model: Any) -> None:
+        """What the loop would refuse of this model with the job's settings."""
+        from worker_agent.trainer.loop.rate import rate_of
+        from worker_agent.trainer.loop.step import check_own_step
+        from worker_agent.trainer.size import Size
+
+        self._stage = _UNFIT
+        if self._spec.strategy is Strategy.TENSOR_PARALLEL:
+            from worker_agent.trainer.strategies.tensor import variables
+
+            variables.checked(model)
+        check_own_step(model, parts=self._spec.accumulation, jit=self._spec.jit)
+        size = Size(rows=1, batch=1, steps_per_epoch=1, epochs=1)
+        rate_of(self._run, getattr(model.optimizer, "inner_optimizer", model.optimizer), size, replicas=2)
 
     @property
     def _parts(self) -> int:

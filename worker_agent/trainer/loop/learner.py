@@ -35,7 +35,7 @@ class Learner(ABC):
         self.model = model
         self.strategy = strategy
         self.optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-        self.has_own_step = type(model).train_step is not keras.Model.train_step
+        self.has_own_step = has_own_step(model)
         self.has_own_test = type(model).test_step is not keras.Model.test_step
         self.shares_variables = isinstance(strategy, tf.distribute.experimental.CentralStorageStrategy)
 
@@ -154,6 +154,11 @@ def learner_of(model: Any, strategy: tf.distribute.Strategy) -> Learner:
     from worker_agent.trainer.loop.keras3 import Keras3
 
     return Keras3(model, strategy)
+
+
+def has_own_step(model: Any) -> bool:
+    """True for a model whose class brings a train_step."""
+    return type(model).train_step is not keras.Model.train_step
 
 
 def check_model(model: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from worker_agent.trainer.loop.learner import Learner
+from worker_agent.trainer.loop.learner import Learner, has_own_step
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.loop.reduce import added, all_reduce, divided
 from worker_agent.trainer.outcome import TrainingFailed
@@ -45,9 +45,7 @@ class Steps:
                 0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
             )
         self._replica_step = self._own_step if learner.has_own_step else self._stock_step
-        if learner.has_own_step and (parts > 1 or jit):
-            what = "Gradient accumulation" if parts > 1 else "XLA"
-            raise TrainingFailed(f"{what} needs the stock train_step; this model brings its own: leave it off.")
+        check_own_step(learner.model, parts=parts, jit=jit)
         self._part = self._gradients
         if jit:
             _check_jit(learner)
@@ -123,6 +121,13 @@ class Steps:
 def _told(*numbers: tf.Tensor) -> tf.Tensor:
     """Numbers as one tensor. By itself, a number that no step changes is lost where a loop spans several devices."""
     return tf.stack(numbers)
+
+
+def check_own_step(model: Any, *, parts: int, jit: bool) -> None:
+    """Raise `TrainingFailed` where a model brings a train_step, which the loop can neither cut nor compile."""
+    if has_own_step(model) and (parts > 1 or jit):
+        what = "Gradient accumulation" if parts > 1 else "XLA"
+        raise TrainingFailed(f"{what} needs the stock train_step; this model brings its own: leave it off.")
 
 
 def _check_jit(learner: Learner) -> None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from worker_agent.trainer import data, export, program, rendezvous, runtime
 from worker_agent.trainer.checkpoints import Checkpoints
+from worker_agent.trainer.emit import say
 from worker_agent.trainer.loop.evaluate import Evaluation
 from worker_agent.trainer.loop.rate import rate_of
 from worker_agent.trainer.outcome import TrainingFailed
@@ -20,13 +21,14 @@ from worker_agent.trainer.strategies.pipe import stages
 from worker_agent.trainer.strategies.pipe.learner import PipeLearner, PipeVariables
 from worker_agent.trainer.strategies.pipe.steps import Steps
 from worker_agent.trainer.strategies.serving import serve
+from worker_agent.trainer.strategies.tensor.variables import deferred
 
 
 def train(task: Task) -> None:
     """In the first worker: the training. In the others: serve until the process is ended from outside."""
     if task.run.index > 0:
         task.emitter.facts(devices=task.devices)
-        serve(task)
+        serve(task, once_there=lambda: _tell_own_stages(task))
     run, spec = task.run, task.run.spec
     if spec.global_batch_size % spec.micro_batches:
         raise TrainingFailed(
@@ -48,6 +50,24 @@ def train(task: Task) -> None:
     )
     _tell(task, learner)
     _drive(task, recipe, learner, rows, size)
+
+
+def _tell_own_stages(task: Task) -> None:
+    """How many parameters lie here. The model is made without values: the first worker makes those, in this process."""
+    run = task.run
+    try:
+        recipe = program.load(run.entry, run.code, run.spec.params)
+        devices = stages.device_names(run)
+        plan = stages.Plan(recipe.stages(len(devices)), devices)
+        with deferred():
+            model = recipe.model()
+        names = [name for names in plan.layers[run.index * run.devices :][: run.devices] for name in names]
+        task.emitter.facts(
+            parameters=sum(model.get_layer(name).count_params() for name in names),
+            parameters_total=model.count_params(),
+        )
+    except Exception as error:  # what is wrong with the program, the first worker says
+        say(f"How many parameters this worker holds is not known: {type(error).__name__}: {error}")
 
 
 def _connect(task: Task) -> None:

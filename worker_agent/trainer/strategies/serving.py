@@ -1,5 +1,7 @@
 """A process that only serves: a TensorFlow server on whose devices another process of the gang computes."""
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from worker_agent.protocol.states import DeviceKind, Role
@@ -12,8 +14,8 @@ MEMORY_EVERY_S = 10.0
 MEMORY_GROWTH = 1.02
 
 
-def serve(task: Task) -> None:
-    """Serve until the process is ended from outside."""
+def serve(task: Task, *, once_there: Callable[[], None] = lambda: None) -> None:
+    """Serve until the process is ended from outside; `once_there` is called when others can reach it."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     server = tf.distribute.Server(
         resolver.cluster_spec(),
@@ -23,6 +25,7 @@ def serve(task: Task) -> None:
         config=_server_config(task.run),
     )
     task.emitter.phase("serving", server.target)
+    once_there()
     told = 0
     while True:
         if peak_bytes() > MEMORY_GROWTH * told:
