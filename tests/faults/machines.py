@@ -161,10 +161,11 @@ class Network(AbstractContextManager["Network"]):
         for machine in self.machines.values():
             for name in reversed(list(machine.programs)):
                 machine.end(name)
-        for namespace in self.namespaces():
-            _ip("netns", "delete", namespace)
+        # Before its peer goes with the switch, which takes it along at some moment.
         if (Path("/sys/class/net") / self.mark).exists():
             _ip("link", "delete", self.mark)
+        for namespace in self.namespaces():
+            _ip("netns", "delete", namespace)
 
     def namespaces(self) -> list[str]:
         """Those of this network that there are."""
