@@ -12,7 +12,7 @@ from functools import partial
 from django.db.models import F
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
-from orchestrator.domain.reasons import reason_of
+from orchestrator.domain.reasons import LAST_LINES, reason_of
 from orchestrator.domain.roles import Part, in_words
 from orchestrator.models import Attempt, Checkpoint, Job, Replacement, Replica
 from orchestrator.services import checkpoints, outbox, standing, transitions
@@ -56,7 +56,7 @@ def note_back(job: Job, *, now: datetime) -> None:
         if all(_is_back(rows.get(words)) for words in entry.replicas):
             Replacement.objects.filter(pk=entry.pk).update(back_at=now)
             lasted_s = (now - entry.at).total_seconds()
-            text = f"{_names(entry.replicas)} at work again, {lasted_s:.1f} s after {entry.failed} had ended."
+            text = f"{_names(entry.replicas)} at work again after {lasted_s:.1f} s."
             transitions.record(kind=EVENT, text=text, job=job)
 
 
@@ -102,7 +102,8 @@ def _said(part: Part) -> str:
     if part.again.number:
         when = f", in {part.again.wait_s:.0f} s (restart {part.again.number} of those that count)"
     onward = "the others wait for it" if part.from_checkpoint else "the others go on"
-    return f"{reason_of(part.why)} So {in_words(part.members)} {verb} launched again where it was{when}; {onward}."
+    failed = reason_of(part.why).partition(LAST_LINES)[0]  # which its own event tells
+    return f"{failed} So {in_words(part.members)} {verb} launched again{when}; {onward}."
 
 
 def _launch(job: Job, part: Part, rows: Sequence[Replica], entry: Replacement, now: datetime) -> str:

@@ -81,10 +81,10 @@ def test_a_worker_comes_back_where_it_was_and_nothing_else_moves(job, now):
     assert (row.running_at, row.seconds_lost) == (later(now, 66), 6.0)
     texts = list(job.events.filter(kind="part_replaced").values_list("text", flat=True))
     assert texts == [
-        f"worker 1 on {before.node_name} was killed by signal 9 (SIGKILL). So worker 1 is launched again where it was; "
+        f"worker 1 on {before.node_name} was killed by signal 9 (SIGKILL). So worker 1 is launched again; "
         "the others go on.",
         "worker 1 is launched.",
-        "worker 1 is at work again, 6.0 s after worker 1 had ended.",
+        "worker 1 is at work again after 6.0 s.",
     ]
 
 
