@@ -17,8 +17,8 @@ from orchestrator.catalogue import entries
 from orchestrator.queries import jobs, restarts, telemetry
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import artifacts as artifact_files
+from orchestrator.services import deleting, submission
 from orchestrator.services import jobs as service
-from orchestrator.services import submission
 from orchestrator.services.errors import FieldError, Invalid
 from worker_agent.protocol.states import JobStatus, Strategy
 
@@ -132,6 +132,13 @@ def retry_job(request: HttpRequest, job_id: int) -> Status[dict[str, Any]]:
     """A new job that asks for the same."""
     job = service.retry_job(job_id=job_id, by=person(request))
     return Status(201, jobs.summary(jobs.get(person(request), job.pk)))
+
+
+@router.delete("/jobs/{int:job_id}", response={204: None, **PROBLEMS}, summary="Delete a job", throttle=WRITES)
+def delete_job(request: HttpRequest, job_id: int) -> Status[None]:
+    """Of one that has ended, with its curves, logs, files and the checkpoints in Trainyard's store."""
+    deleting.delete_job(job_id=job_id, by=person(request))
+    return Status(204, None)
 
 
 @router.get("/jobs/{int:job_id}/replicas", response={200: list[shapes.Replica], **PROBLEMS}, summary="Its processes")

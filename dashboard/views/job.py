@@ -13,7 +13,7 @@ from dashboard.views.job_page import printed_lines, state_of
 from dashboard.views.job_settings import settings_of
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import telemetry
-from orchestrator.services import artifacts, checkpoint_store
+from orchestrator.services import artifacts, checkpoint_store, deleting
 from orchestrator.services import jobs as job_services
 from orchestrator.services.errors import Conflict
 
@@ -74,6 +74,23 @@ def job_retry(request: HttpRequest, job_id: int) -> HttpResponse:
         messages.warning(request, str(refused))
         return redirect("job", job_id)
     return redirect("job", again.pk)
+
+
+@require_POST
+@page
+def job_delete(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Delete it if its name was typed, and on to the list."""
+    found = job_queries.get(request.user, job_id)
+    if request.POST.get("confirm", "").strip() != found.name:
+        messages.warning(request, "Nothing was deleted: what was typed is not the name of the job.")
+        return redirect("job", job_id)
+    try:
+        deleting.delete_job(job_id=job_id, by=request.user)
+    except Conflict as refused:
+        messages.warning(request, str(refused))
+        return redirect("job", job_id)
+    messages.success(request, f"{found.name} (j-{job_id}) is deleted.")
+    return redirect("jobs")
 
 
 @require_safe

@@ -68,6 +68,8 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
         "can_stop": changeable and not over and job.status != JobStatus.STOPPING,
         "began_at": began_at,
         "grace_s": round(settings.STOP_GRACE_S),
+        "changeable": changeable,
+        "can_delete": changeable and over,
         "can_retry": user.may_run_jobs and over,
         "can_clone": user.may_run_jobs,
         "failed": failed,

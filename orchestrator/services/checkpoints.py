@@ -178,6 +178,8 @@ def problem_with(asked: JobSpec, *, by: User) -> str:
         return f"the checkpoint at {row} is still on its way from its node: try again in a moment"
     if row.place and row.job.cluster.name != asked.cluster:
         return f"it lies in the shared folder of cluster {row.job.cluster.name}: choose that cluster"
+    if row.place and row.job.status in {status.value for status in LIVE_JOB}:
+        return f"j-{row.job_id} still drops its older checkpoints from their folder: wait for its end, or stop it"
     if not _is_there(row):
         return f"the files of the checkpoint at {row} are gone from the control plane's disk"
     theirs = row.job.typed_spec

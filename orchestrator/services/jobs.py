@@ -38,7 +38,7 @@ def stop_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
     """Stop a job in whatever state it is. A job that is stopping already stays so; one that has ended is a Conflict."""
     now = now or datetime.now(UTC)
     with transaction.atomic():
-        job = _owned(job_id, by)
+        job = owned(job_id, by)
         status = JobStatus(job.status)
         if status in TERMINAL_JOB:
             raise Conflict(f"The job has ended already: it {_ended_word(status)}.")
@@ -65,7 +65,7 @@ def pause_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
     """Have a running job save and leave its devices. A job that is pausing already, or paused, stays so."""
     now = now or datetime.now(UTC)
     with transaction.atomic():
-        job = _owned(job_id, by)
+        job = owned(job_id, by)
         status = JobStatus(job.status)
         if status is JobStatus.RUNNING:
             pausing.begin(job=job, reason=f"Paused by {by.get_username()}.", now=now, actor=by)
@@ -80,7 +80,7 @@ def resume_paused_job(*, job_id: int, by: User, now: datetime | None = None) -> 
     """Put a paused job back into the queue. One that was resumed already stays as it is."""
     now = now or datetime.now(UTC)
     with transaction.atomic():
-        job = _owned(job_id, by)
+        job = owned(job_id, by)
         status = JobStatus(job.status)
         if status is JobStatus.PAUSED:
             pausing.resume(job=job, text=f"Resumed by {by.get_username()}.", now=now, actor=by)
@@ -155,7 +155,7 @@ def _create(
     return job
 
 
-def _owned(job_id: int, by: User) -> Job:
+def owned(job_id: int, by: User) -> Job:
     """The job, its row locked, if this person may change it."""
     job = get(by, job_id)
     if not by.may_run_jobs:

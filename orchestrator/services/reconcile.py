@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
-from orchestrator.models import Job, JoinToken, Node, Replacement, Replica, ServiceBeat
+from orchestrator.models import Attempt, Job, JoinToken, Node, Replacement, Replica, ServiceBeat
 from orchestrator.services import dispatch, draining, failing_nodes, gang, hangs, outbox, silence, strays
 from orchestrator.services.transitions import move_node
 from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus
@@ -68,18 +68,23 @@ def settle_gangs(*, now: datetime) -> None:
 
 
 def enforce_time_limits(*, now: datetime) -> None:
-    """Jobs that have run longer than they were given are ended."""
+    """Jobs whose processes have been at work longer than they were given, over all launches, are ended."""
     for job_id in Job.objects.filter(
         status=JobStatus.RUNNING.value, spec__time_limit_s__gt=0, started_at__isnull=False
     ).values_list("pk", flat=True):
         with transaction.atomic():
             job = Job.objects.select_for_update().get(pk=job_id)
             limit_s = job.typed_spec.time_limit_s
-            running = job.status == JobStatus.RUNNING and job.started_at is not None
-            if running and job.started_at is not None and now - job.started_at > timedelta(seconds=limit_s):
+            if job.status == JobStatus.RUNNING and _at_work(job, now) > timedelta(seconds=limit_s):
                 reason = f"It ran longer than its time limit of {limit_s} s."
                 gang.end_attempt(job=job, cause=Cause.TIME_LIMIT, reason=reason, now=now)
                 gang.advance(job_id=job.pk, now=now)
+
+
+def _at_work(job: Job, now: datetime) -> timedelta:
+    """How long all processes of a job were at work, over its launches: neither waiting nor pauses count."""
+    spans = Attempt.objects.filter(job=job).values_list("running_at", "ended_at")
+    return sum(((ended or now) - began for began, ended in spans if began), timedelta())
 
 
 def stop_hung_gangs(*, now: datetime) -> None:

@@ -303,3 +303,21 @@ def test_strangers_get_401_with_the_usual_shape() -> None:
     answer = Client().get("/api/v1/jobs")
     assert (answer.status_code, answer.json()["errors"]) == (401, [])
     assert Client().post("/api/v1/jobs").status_code == 401
+
+
+def test_a_job_that_has_ended_can_be_deleted(
+    calls_as: Caller, client_of: Callable[[User], Client], member: User
+) -> None:
+    job = make_job(owner=member, status=JobStatus.FAILED)
+    other = make_job(owner=member, status=JobStatus.RUNNING)
+    rest, browser = calls_as(member), client_of(member)
+    assert [rest.delete(f"/jobs/{each.pk}").status_code for each in (other, job, job)] == [409, 204, 404]
+    page = browser.get(f"/jobs/{other.pk}/").content.decode()
+    assert 'id="delete"' in page
+    assert 'data-open="delete"' not in page
+    Job.objects.filter(pk=other.pk).update(status=JobStatus.STOPPED.value)
+    assert 'data-open="delete"' in browser.get(f"/jobs/{other.pk}/").content.decode()
+    browser.post(f"/jobs/{other.pk}/delete/", {"confirm": "something else"})
+    assert Job.objects.filter(pk=other.pk).exists()
+    assert browser.post(f"/jobs/{other.pk}/delete/", {"confirm": other.name})["Location"] == "/jobs/"
+    assert not Job.objects.exists()

@@ -23,6 +23,7 @@ OPERATIONS = {
     ("post", "/preflight"),
     ("get", "/preflight/{preflight_id}"),
     ("get", "/jobs/{job_id}"),
+    ("delete", "/jobs/{job_id}"),
     ("post", "/jobs/{job_id}/stop"),
     ("post", "/jobs/{job_id}/pause"),
     ("post", "/jobs/{job_id}/resume"),

@@ -233,6 +233,10 @@ def test_in_a_shared_folder_the_training_decides_what_is_kept(now) -> None:
     say(replica, 20, shared=True, kept=["step-0000000020-a1"])
     (view,) = queries.of_job(job)
     assert (view.where, view.row.step, view.row.place) == ("folder", 20, f"/mnt/ck/j-{job.pk}")
+    wanted = msgspec.structs.replace(job.typed_spec, resume_from=view.row.pk, cluster=job.cluster.name)
+    assert "wait for its end, or stop it" in checkpoints.problem_with(wanted, by=job.owner)
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.SUCCEEDED.value)
+    assert checkpoints.problem_with(wanted, by=job.owner) == ""
     restore = checkpoints.restore_for(view.row, role=Role.WORKER, strategy=Strategy.MULTI_WORKER_MIRRORED)
     assert restore.folder == f"/mnt/ck/j-{job.pk}/step-0000000020-a1"
     with pytest.raises(Conflict):

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.models import Command, Cursor, Event, Job, JoinToken, Node, Replica, ServiceBeat
+from orchestrator.models import Attempt, Command, Cursor, Event, Job, JoinToken, Node, Replica, ServiceBeat
 from orchestrator.services import draining, gang, reconcile, strays
 from orchestrator.services.transitions import StaleTransition
 from tests.factories import make_cluster, make_job, make_replica
@@ -210,6 +210,19 @@ def test_the_time_limit_ends_a_job(now):
     job.refresh_from_db()
     assert (job.status, job.cause) == (JobStatus.FAILED, Cause.TIME_LIMIT)
     assert job.reason == "It ran longer than its time limit of 60 s."
+
+
+def test_a_time_limit_counts_the_work_of_all_launches_and_no_pauses(now):
+    job = make_gang_job(make_lab(nodes=1), workers=1, time_limit_s=60)
+    run(job, now)
+    before = {"started_at": later(now, -900), "running_at": later(now, -800), "ended_at": later(now, -770)}
+    Attempt.objects.create(job=job, number=job.attempt + 1, **before)
+    reconcile.enforce_time_limits(now=later(now, 30))
+    job.refresh_from_db()
+    assert job.status == JobStatus.RUNNING
+    reconcile.enforce_time_limits(now=later(now, 31))
+    job.refresh_from_db()
+    assert job.status == JobStatus.STOPPING
 
 
 def test_gangs_are_settled_though_the_event_was_lost(now):
