@@ -113,7 +113,8 @@ class Evidence:
         row = next((each for each in self.replicas if each["id"] == truth.replica_id), None)
         if row is None or row["status"] == "lost":
             return 0
-        return truth.surely_said(before_s=TAIL_S) if row["signal"] else truth.said
+        by_signal = row["signal"] or row["cause"] == "signal"
+        return truth.surely_said(before_s=TAIL_S) if by_signal else truth.said
 
 
 def check(yard: Yard, job_id: int, *, asked: frozenset[str] = frozenset(), interval: int | None = None) -> Verdict:
