@@ -40,8 +40,9 @@ PEER_WORDS = (
     "cancelled",
     "collective",
 )
-# What TensorFlow's coordination service says of a process that does not answer for some ten seconds.
-SILENCE_WORD = "heartbeat"
+# What TensorFlow says of a process that does not answer for some ten seconds: its coordination service of the others,
+# the others of worker 0.
+SILENCE_WORDS = ("heartbeat", "deadline exceeded")
 SIGABRT = 6
 
 
@@ -176,7 +177,7 @@ def _failed(
         return End(cause, reason)
     if unsure and _went_silent(gang, root):
         silent = live[0].who if len(live) == 1 else "One of its gang"
-        reason = f"{silent} sent no more heartbeats, so {root.who} gave up."
+        reason = f"{silent} answered no more, so {root.who} gave up."
         return End(Cause.HUNG, reason, restart=True, certain=False, stacks=True)
     outcome = _verdict(gang, root)
     if unsure or isinstance(outcome, Again):
@@ -188,7 +189,8 @@ def _failed(
 def _went_silent(gang: GangFacts, root: ReplicaFacts) -> bool:
     """Whether a process gave up on one that has not ended: that one is suspended, or stands still, or is cut off."""
     has_left = any(replica.cause is Cause.COMPLETED for replica in gang.replicas)
-    return SILENCE_WORD in root.message.lower() and not has_left
+    message = root.message.lower()
+    return "peer went away" in message and any(words in message for words in SILENCE_WORDS) and not has_left
 
 
 def _parts(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...]) -> tuple[roles.Part, ...]:

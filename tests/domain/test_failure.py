@@ -263,17 +263,19 @@ def test_nothing_finishes_while_a_process_lives(replicas, status, strategy, laun
 
 
 HEARTBEATS = "A peer went away: UnavailableError: The following tasks are unhealthy (stopped sending heartbeats):"
+NO_ANSWER = "A peer went away: DeadlineExceededError: Collective ops is aborted by: Deadline Exceeded"
 SUSPENDED = f"No longer heard.{KERNELS_VIEW}the process was suspended by a signal (state T)."
 
 
-def test_who_stops_sending_heartbeats_without_ending_hangs():
-    lost = ended(0, Cause.EXCEPTION, message=HEARTBEATS, ago_s=2)
+@pytest.mark.parametrize("message", [HEARTBEATS, NO_ANSWER])
+def test_who_answers_no_more_without_having_ended_hangs(message):
+    lost = ended(0, Cause.EXCEPTION, message=message, ago_s=2)
     decision = decide(gang(lost, replica(1)), now=NOW)
     assert isinstance(decision, End)
     assert (decision.cause, decision.restart, decision.certain, decision.stacks) == (Cause.HUNG, True, False, True)
-    assert decision.reason == "worker 1 on node-2 sent no more heartbeats, so worker 0 on node-1 gave up."
+    assert decision.reason == "worker 1 on node-2 answered no more, so worker 0 on node-1 gave up."
     three = decide(gang(lost, replica(1), replica(2)), now=NOW)
-    assert three.reason == "One of its gang sent no more heartbeats, so worker 0 on node-1 gave up."
+    assert three.reason == "One of its gang answered no more, so worker 0 on node-1 gave up."
     torn_down = gang(
         lost,
         ended(1, Cause.HUNG, message=SUSPENDED, signal=9),
@@ -285,6 +287,13 @@ def test_who_stops_sending_heartbeats_without_ending_hangs():
     assert isinstance(again, Relaunch)
     assert again.cause is Cause.HUNG
     assert again.reason == f"{decision.reason} worker 1 on node-2: the process was suspended by a signal (state T)."
+
+
+def test_a_deadline_of_the_programs_own_is_no_hang():
+    late = ended(0, Cause.EXCEPTION, message="TimeoutError: deadline exceeded at the data server's peer", ago_s=2)
+    decision = decide(gang(late, replica(1)), now=NOW)
+    assert isinstance(decision, End)
+    assert (decision.cause, decision.stacks) == (Cause.EXCEPTION, False)
 
 
 def test_heartbeats_that_stopped_because_a_process_ended_are_no_hang():
