@@ -59,6 +59,14 @@ def test_causes(
     assert message in found[1]
 
 
+def test_a_request_to_save_gives_way_to_one_that_does_not_wait_for_it() -> None:
+    assert PAUSE.yields_to(STOP)
+    assert PAUSE.yields_to(SHUTDOWN)
+    assert not PAUSE.yields_to(PAUSE)
+    assert not STOP.yields_to(PAUSE)
+    assert not STOP.yields_to(SHUTDOWN)
+
+
 def test_last_words_are_the_latest_and_survive_garbage() -> None:
     records = [
         encode(Failure(at=1, cause=Cause.EXCEPTION, message="first")),
