@@ -84,7 +84,7 @@ def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Wait | End | Rest
     if gang.cause is not None:
         return Wait() if live else _ended(gang, pause, savers, now)
     failed = root_cause(_failed(gang))
-    if failed is not None:
+    if failed is not None and not set(savers).isdisjoint(_failed(gang)):  # who only serves may be missed, or not
         first = min(replica.ended_at for replica in _failed(gang) if replica.ended_at)
         unsure = bool(live) and is_consequence(failed) and now - first < CONSEQUENCE_WAIT
         return Wait() if unsure else Rest(failed.cause or Cause.EXIT_CODE, reason_of(failed))

@@ -80,6 +80,15 @@ def test_who_lost_a_peer_is_not_the_cause_while_another_may_still_say_it():
     assert decide(peer, culprit) == Rest(Cause.OUT_OF_MEMORY, "worker 1 on node-2 ran out of memory.")
 
 
+def test_who_does_not_save_may_fail_while_the_others_do():
+    chief, lost = replica(0, role=Role.CHIEF), ended(1, Cause.SIGNAL, signal=9)
+    served = {"strategy": Strategy.PARAMETER_SERVER}
+    assert decide(chief, lost, **served) == Wait()
+    assert decide(ended(0, Cause.PAUSED, role=Role.CHIEF), lost, **served) == Rest(Cause.PAUSED, BY_ADA)
+    failed = ended(0, Cause.EXCEPTION, role=Role.CHIEF, message=OFF)
+    assert decide(failed, lost, **served) == Rest(Cause.SIGNAL, "worker 1 on node-2 was killed by signal 9 (SIGKILL).")
+
+
 @pytest.mark.parametrize(
     ("cause", "signal", "requeue", "onward"),
     [
