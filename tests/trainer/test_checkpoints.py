@@ -28,6 +28,7 @@ def whole(keras3: Zygote, tmp_path_factory: pytest.TempPathFactory) -> tuple[Gan
         Strategy.MULTI_WORKER_MIRRORED,
         workers=2,
         checkpoints=folder / "checkpoints",
+        exports=True,
         **SPEC,
     ).start(keras3)
     trained.wait()

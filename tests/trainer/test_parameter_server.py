@@ -26,7 +26,7 @@ ACCURACY_MARGIN = 0.05
 def served(zygote: Zygote, folder: Path, recipe: Path = TINY, **given: object) -> Gang:
     """A gang that has trained to its end."""
     folder.mkdir()
-    job = gang(folder, recipe, Strategy.PARAMETER_SERVER, **given).start(zygote)  # type: ignore[arg-type]
+    job = gang(folder, recipe, Strategy.PARAMETER_SERVER, exports=True, **given).start(zygote)  # type: ignore[arg-type]
     ending = [name for name in job.by_name if name in (CHIEF, EVALUATOR)]
     job.wait(180, names=ending)
     job.stop()

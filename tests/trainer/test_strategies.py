@@ -22,7 +22,7 @@ def trained(zygote: Zygote, folder: Path, strategy: Strategy, **given: object) -
 
 def test_one_worker_speaks_for_the_job_and_each_tells_its_speed(tmp_path: Path, keras3: Zygote) -> None:
     # The plan's scaled rate: 0.04 × 2 replicas.
-    settings = {"warmup_epochs": 2, "learning_rate": 0.04, "scaled_rate": 0.08, "epochs": 3}
+    settings = {"warmup_epochs": 2, "learning_rate": 0.04, "scaled_rate": 0.08, "epochs": 3, "exports": True}
     job = trained(keras3, tmp_path / "multi", Strategy.MULTI_WORKER_MIRRORED, workers=2, **settings)
     job.wait(180)
     assert [member.exit().cause for member in job.members] == [Cause.COMPLETED] * 2
@@ -35,7 +35,8 @@ def test_one_worker_speaks_for_the_job_and_each_tells_its_speed(tmp_path: Path, 
 
 
 def test_digits_over_two_workers_reach_95_percent(tmp_path: Path, keras3: Zygote) -> None:
-    digits = gang(tmp_path, RECIPES / "digits_cnn.py", Strategy.MULTI_WORKER_MIRRORED, workers=2, epochs=8)
+    recipe = RECIPES / "digits_cnn.py"
+    digits = gang(tmp_path, recipe, Strategy.MULTI_WORKER_MIRRORED, workers=2, epochs=8, exports=True)
     digits.start(keras3).wait(180)
     lead = digits[LEAD]
     assert lead.phases()[:4] == ["importing", "rendezvous", "building", "training"]

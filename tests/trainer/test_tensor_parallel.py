@@ -38,7 +38,8 @@ def test_a_transformer_is_split_over_processes_and_learns_the_same(tmp_path: Pat
     given = {"params": SMALL, "epochs": 1, "global_batch_size": 24, "seed": 3}
     recipe = RECIPES / "transformer_lm.py"
     one = started(keras3, tmp_path / "one", recipe, Strategy.ONE_DEVICE, **given)
-    two = started(keras3, tmp_path / "two", recipe, Strategy.TENSOR_PARALLEL, workers=2, model_parallel=2, **given)
+    split = {"workers": 2, "model_parallel": 2, "exports": True}
+    two = started(keras3, tmp_path / "two", recipe, Strategy.TENSOR_PARALLEL, **split, **given)
     truth, lead = completed(one), completed(two)
     losses, found = truth.series("loss"), lead.series("loss")
     assert len(losses) > 20

@@ -11,8 +11,8 @@ LEASE_GRACE_S = 5.0
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Where one replica lives on the node's disk. Paths are absolute.
 
-    `folder` holds everything; `code` the unpacked program; `entry` the recipe file; `spool` the streams;
-    `artifacts` what the training leaves for the user; `scratch` the private TMPDIR. `notify` is the agent's datagram
+    `folder` holds everything; `code` the unpacked program; `entry` the recipe file; `spool` the streams; `artifacts`
+    what the training leaves for the user ("": nothing); `scratch` the private TMPDIR. `notify` is the agent's datagram
     socket: an empty datagram means "new bytes in the spool". `checkpoints` is where checkpoints are written ("": none
     are), `restore` the folder of the complete one to begin with ("": begin anew). `environments` is the agent's folder
     of packages that jobs require. `lease` is the file in which the agent says when it was last in touch.

@@ -115,7 +115,7 @@ def from_plan(plan: Plan, *, cores: int) -> Run:
         devices=len(launch.devices) or 1,
         device_kind=launch.device_kind if launch.devices else DeviceKind.CPU,
         threads=threads_for(gang, spec.strategy, host=launch.host, cores=cores),
-        artifacts=Path(plan.artifacts),
+        artifacts=Path(plan.artifacts) if plan.artifacts else None,
         rendezvous_timeout_s=launch.rendezvous_timeout_s,
         rendezvous_key=f"{launch.job_id}/{launch.attempt}",
         job_id=launch.job_id,
