@@ -19,7 +19,7 @@ from tests.faults.yard import NODES, TERMINAL, Yard, until
 STATES = ("submitted", "launching", "running", "stopping")
 JOB_LIMIT_S = 240.0
 STEPS, WAIT_S = 100, 0.1
-BUSY_JOBS = 2
+BUSY_JOBS, STOPPED_ONES = 2, 0.15
 # What counts as a violation beside what the checker says: something does not come true, or is not answered.
 FAILURES = (AssertionError, httpx.HTTPError)
 
@@ -80,7 +80,7 @@ def one_fault(yard: Yard, fault: Fault, state: str, chance: random.Random, **las
 
 
 def random_faults(
-    yard: Yard, *, seed: int, minutes: float, faults: Iterable[Fault] = FAULTS, **lasting: float
+    yard: Yard, *, seed: int, minutes: float, faults: Iterable[Fault] = FAULTS, most_steps: int = 300, **lasting: float
 ) -> Iterator[Row]:
     """Seeded faults, one after the other, on jobs that follow each other; every job is checked when it has ended.
 
@@ -91,19 +91,21 @@ def random_faults(
     ends_at = time.monotonic() + 60 * minutes
     open_jobs: dict[int, Scene] = {}
     while time.monotonic() < ends_at:
-        while len(open_jobs) < BUSY_JOBS:
-            scene = Scene(yard, _random_job(yard, chance), chance, **lasting)
-            open_jobs[scene.job_id] = scene
-        settle(chance.uniform(0.0, 6.0))
-        scene = open_jobs[chance.choice(sorted(open_jobs))]
-        fault, state, began = chance.choice(possible), yard.job(scene.job_id)["status"], time.monotonic()
-        row = Row(fault, state)
+        row, began = Row(chance.choice(possible), "nothing open"), time.monotonic()
         try:
-            fault.strike(scene)
-            yard.wait_for_nodes()
             row.verdict.add(_ended(open_jobs))
+            while len(open_jobs) < BUSY_JOBS:
+                scene = Scene(yard, _random_job(yard, chance, most_steps), chance, **lasting)
+                open_jobs[scene.job_id] = scene
+            settle(chance.uniform(0.0, 6.0))
+            scene = open_jobs[chance.choice(sorted(open_jobs))]
+            if chance.random() < STOPPED_ONES:
+                scene.stop()
+            row.state = yard.job(scene.job_id)["status"]
+            row.fault.strike(scene)
+            yard.wait_for_nodes()
         except FAILURES as error:
-            row.verdict.wrong.append(f"I1: {fault.name}: {error}")
+            row.verdict.wrong.append(f"I1: {row.fault.name}: {error}")
         row.seconds = time.monotonic() - began
         yield row
     for scene in list(open_jobs.values()):
@@ -130,8 +132,7 @@ def _status(*wanted: str) -> Callable[[Scene], None]:
 def _stopping(scene: Scene) -> None:
     _status("running")(scene)
     settle(1.0)
-    scene.asked.add("stop")
-    scene.yard.post(f"/jobs/{scene.job_id}/stop")
+    scene.stop()
 
 
 BRING_TO: dict[str, Callable[[Scene], None]] = {
@@ -156,8 +157,10 @@ def _use(yard: Yard, *, again: bool) -> None:
         yard.post(f"/nodes/{yard.node_id(name)}/{'uncordon' if again else 'cordon'}")
 
 
-def _random_job(yard: Yard, chance: random.Random) -> int:
-    return yard.count(steps=chance.randint(20, 300), wait_s=chance.choice((0.02, 0.1)), workers=chance.randint(1, 3))
+def _random_job(yard: Yard, chance: random.Random, most_steps: int) -> int:
+    return yard.count(
+        steps=chance.randint(20, most_steps), wait_s=chance.choice((0.02, 0.1)), workers=chance.randint(1, 3)
+    )
 
 
 def _ended(open_jobs: dict[int, Scene]) -> Verdict:

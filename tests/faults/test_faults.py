@@ -23,7 +23,7 @@ def test_faults_on_a_busy_cluster_leave_nothing_lost_doubled_or_behind(
     faults = [fault for fault in FAULTS if fault.name in QUICK]
     rows = []
     with Yard(tmp_path_factory.mktemp("y")) as yard:
-        for row in random_faults(yard, seed=SEED, minutes=MINUTES, faults=faults, short_s=2.0):
+        for row in random_faults(yard, seed=SEED, minutes=MINUTES, faults=faults, most_steps=60, short_s=2.0):
             print(line_of(row))
             rows.append(row)
     assert not [words for row in rows for words in row.verdict.wrong], table_of(rows)
