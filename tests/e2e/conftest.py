@@ -6,11 +6,14 @@ import pytest
 
 from tests.e2e.stack import Stack
 
+# As short as it may be under `make up`, where a node is lost after as long.
+HANG_AFTER_S = 30
+
 
 @pytest.fixture(scope="package")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Trainyard with two local nodes, started as a person would."""
-    with Stack(tmp_path_factory.mktemp("stack")) as running:
+    with Stack(tmp_path_factory.mktemp("stack"), settings={"HANG_AFTER_S": HANG_AFTER_S}) as running:
         yield running
 
 

@@ -23,6 +23,23 @@ def build_dataset(params, split):
 
 SMALL = HEAD + MODEL + DATA
 
+STANDS_STILL = (
+    SMALL
+    + """
+def callbacks(params):
+    return [Lock()]
+
+class Lock(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 2:
+            waits_for_a_lock()
+
+def waits_for_a_lock():
+    import threading
+    threading.Event().wait()
+"""
+)
+
 NOT_FINITE = HEAD + MODEL + DATA.replace('rng.random((640, 1), "float32")', "np.full((640, 1), np.nan, 'float32')")
 
 LONG_LINE = SMALL.replace(
