@@ -127,7 +127,8 @@ def _data(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     files = _count(sharding.get("files"))
     many = f", {files} files" if files and files != "0" else ""
     said = SHARED_OUT.get(policy.lower(), policy)
-    yield "Data", f"{said}{many}{f': {reason}' if reason else ''}" if policy else ""
+    why = f". {reason[:1].upper()}{reason[1:]}" if reason else ""
+    yield "Data", f"{said}{many}{why}" if policy else ""
 
 
 def _resumed(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

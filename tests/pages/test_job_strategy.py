@@ -64,7 +64,7 @@ TOLD = {
             "sharding": {"policy": "OFF", "reason": "one process reads all", "files": 0},
             "resumed": {"checkpoint": "c", "step": 50},
         },
-        ["Every worker reads all: one process reads all", "step 50 (checkpoint c)"],
+        ["Every worker reads all. One process reads all", "step 50 (checkpoint c)"],
     ),
 }
 
