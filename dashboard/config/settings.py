@@ -102,10 +102,7 @@ CHANNEL_LAYERS = {
 LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_I18N = False
-# In the administration; pages say times by themselves (`templatetags/trainyard.py`).
-DATE_FORMAT = "Y-m-d"
-TIME_FORMAT = "H:i"
-DATETIME_FORMAT = "Y-m-d H:i"
+FORMAT_MODULE_PATH = "dashboard.config.formats"
 USE_TZ = True
 
 STATIC_URL = "/static/"

@@ -42,7 +42,10 @@ def test_every_list_and_row_opens(person: Client, administrator: User, model: st
     rows = {"cluster": node.cluster, "node": node, "user": administrator, "apitoken": token, "job": job, "event": event}
     listed = person.get(address(model))
     assert listed.status_code == 200
-    assert "<i>hello" not in listed.content.decode()
+    text = listed.content.decode()
+    assert "<i>hello" not in text
+    assert not re.search(r"[ap]\.m\.|midnight|noon", text)
+    assert model != "apitoken" or ("API token" in text and re.search(r">\s*20\d\d-\d\d-\d\d \d\d:\d\d", text))
     assert person.get(address(model, "change", rows[model].pk)).status_code == 200
 
 
