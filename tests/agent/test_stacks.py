@@ -106,9 +106,7 @@ def test_what_py_spy_says_is_added_without_the_command_line(
     process = start("listens")
     spy = tmp_path / "bin" / "py-spy"
     spy.parent.mkdir()
-    spy.write_text(
-        '#!/bin/sh\necho "Process $4: python --key canary"; echo "Python v3.11.7"; echo "Thread 1: waits"\n'
-    )
+    spy.write_text('#!/bin/sh\necho "Process $4: python --key canary"; echo "Python v3.11.7"; echo "Thread 1: waits"\n')
     spy.chmod(0o755)
     monkeypatch.setenv("PATH", f"{spy.parent}:{os.environ['PATH']}")
     _, text = take(process, tmp_path)
