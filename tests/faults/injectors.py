@@ -106,9 +106,9 @@ def agent_killed(scene: Scene, *, times: int) -> None:
     for _ in range(times):
         scene.yard.machines[node].kill("agent")
         settle(0.5)
+        heard = scene.yard.last_heard_of(node)
         scene.yard.start_agent(node)
-        settle(1.0)
-    scene.yard.wait_for_nodes()
+        until(lambda: scene.yard.last_heard_of(node) != heard, within_s=60)  # noqa: B023 - called at once
     gone = before - _pids(scene, node)
     job = scene.yard.job(scene.job_id)
     if gone and (job["attempt"], job["status"]) == (attempt, "running"):

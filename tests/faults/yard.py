@@ -194,6 +194,10 @@ class Yard(AbstractContextManager["Yard"]):
             what=lambda: str([(node["name"], node["state"], node["reason"]) for node in self.get("/nodes")]),
         )
 
+    def last_heard_of(self, name: str) -> str:
+        """When the node's agent spoke last, as REST says it."""
+        return str(self.get(f"/nodes/{self.node_id(name)}")["last_seen_at"])
+
     def node_id(self, name: str) -> str:
         """The node's identity."""
         return str(json.loads((self.agent_folder(name) / "agent.json").read_text())["node_id"])
