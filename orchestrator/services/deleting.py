@@ -28,9 +28,7 @@ def delete_job(*, job_id: int, by: User) -> None:
             raise Conflict("A process of this job is still being ended: try again in a moment.")
         waiting = _waiting_for_its_checkpoints(job)
         if waiting is not None:
-            raise Conflict(
-                f"j-{waiting.pk} is to begin with a checkpoint of this job: delete it once that has ended."
-            )
+            raise Conflict(f"j-{waiting.pk} is to begin with a checkpoint of this job: delete it once that has ended.")
         folders = [Path(settings.CHECKPOINT_ROOT) / str(job.pk)]
         folders += [Path(settings.ARTIFACT_ROOT) / str(pk) for pk in job.artifacts.values_list("pk", flat=True)]
         text = f"{by.get_username()} deleted j-{job.pk} ({job.name}) of {job.owner.username}."
