@@ -30,7 +30,7 @@ class Env(BaseSettings):
     )
     allowed_hosts: list[str] = ["127.0.0.1", "localhost"]
     secure_cookies: bool = Field(default=False, description="Set behind HTTPS: cookies are sent over HTTPS only.")
-    node_lost_after_s: float = 10.0
+    node_lost_after_s: float = 7.0
     lease_s: float = Field(default=30.0, ge=0)
     hang_after_s: float = Field(default=300.0, ge=0)
     hang_phase_s: float = Field(default=1800.0, ge=0)
