@@ -44,13 +44,13 @@ def test_a_silent_node_is_lost_with_its_replicas_and_their_jobs_are_launched_aga
 
 
 @pytest.mark.parametrize("ingest", ["never", "dead", "just started"])
-def test_silence_is_not_judged_while_nobody_listened(ingest, now):
+def test_silence_is_not_judged_while_nobody_listened(ingest, now, settings):
     node = make_lab(nodes=1).nodes.get()
     Node.objects.filter(pk=node.pk).update(last_seen_at=now - timedelta(seconds=100))
     if ingest == "dead":
         listening(now - timedelta(seconds=30))
     elif ingest == "just started":
-        listening(now, for_s=9)
+        listening(now, for_s=settings.NODE_LOST_AFTER_S - 1)
     reconcile.sweep(now=now)
     assert Node.objects.get(pk=node.pk).state == NodeState.READY
 
