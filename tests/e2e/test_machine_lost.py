@@ -1,4 +1,4 @@
-"""The machine of a gang's first worker is lost while a person looks on: the job goes on, on the machines that are there."""
+"""The machine of a gang's first worker is lost while a person looks on: the job goes on, on those that are there."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -58,7 +58,7 @@ def test_a_gang_outlives_the_machine_of_its_first_worker(page: Page, stack: Stac
 
     (row,) = stack.get(f"{path}/restarts")
     assert (row["cause"], row["node"], row["counted"]) == ("node_lost", lost, False)
-    assert 0 < row["step_resumed"]
+    assert row["step_resumed"] > 0
     assert row["steps_lost"] == max(row["step_reached"] - row["step_resumed"], 0)
     assert lost not in {each["node"] for each in stack.get(f"{path}/replicas")}
     until(lambda: stack.get(path)["step"] > row["step_reached"], within_s=60, what=lambda: str(stack.get(path)))
