@@ -108,11 +108,11 @@ def on_exit(*, replica: Replica, exit_record: Exit, now: datetime) -> None:
 
 @transaction.atomic
 def on_unanswered(*, replica: Replica, reason: str, now: datetime) -> None:
-    """The node's agent never took the launch command."""
+    """The node's agent never took the launch command: the node counts as lost to this gang, which may go elsewhere."""
     fresh = _locked(replica)
     if fresh is None or fresh.status != ReplicaStatus.ASSIGNED or outbox.launch_was_taken(fresh):
         return
-    _end(fresh, cause=Cause.LAUNCH_REFUSED, message=reason, now=now)
+    _end(fresh, cause=Cause.NODE_LOST, message=reason, now=now)
     advance(job_id=fresh.job_id, now=now)
 
 

@@ -109,8 +109,8 @@ def test_an_agent_that_never_takes_its_launch_is_named(now):
     strays.refuse_unanswered_launches(now=later(now, 59))
     strays.refuse_unanswered_launches(now=later(now, 61))
     refreshed(job, [first, second])
-    assert (second.status, second.cause) == (ReplicaStatus.EXITED, Cause.LAUNCH_REFUSED)
-    assert job.status == JobStatus.STOPPING
+    assert (second.status, second.cause) == (ReplicaStatus.EXITED, Cause.NODE_LOST)
+    assert job.status == JobStatus.RESTARTING
     assert "did not take the launch command within 60 s" in job.reason
 
 
