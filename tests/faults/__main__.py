@@ -45,9 +45,15 @@ def main(arguments: list[str]) -> int:
     print(f"seed {given.seed}, {database}", flush=True)
     try:
         with Yard(home, database=database, settings=SETTINGS) as yard:
-            for row in _rows(yard, given):
-                rows.append(row)
-                print(line_of(row), flush=True)
+            try:
+                for row in _rows(yard, given):
+                    rows.append(row)
+                    print(line_of(row), flush=True)
+            except KeyboardInterrupt:
+                print("interrupted: everything is taken down", flush=True)
+            finally:  # what follows takes seconds, and leaves machines behind when it is interrupted
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, signal.SIG_IGN)
     finally:
         print(f"\nseed {given.seed}, {database}\n{table_of(rows)}", flush=True)
     if given.keep:
