@@ -45,11 +45,11 @@ test-fast: environment
 test-postgres: environment
 	@TRAINYARD_TEST_DATABASE=postgres $(PYTEST) -q -n 2 -m "$(FAST)"
 
-# One test at a time: these start TensorFlow, Redis, agents and Chromium, which use the cores themselves. The browser's
-# have a process of their own, because the browser's driver keeps an event loop running in it.
+# Two files at a time: these start TensorFlow, Redis, agents and Chromium, and wait for them half of the time. The
+# browser's have processes of their own, because the browser's driver keeps an event loop running in them.
 test-slow: environment
-	@$(PYTEST) -q -m "(tf or stack) and not browser"
-	@$(PYTEST) -q -m "browser"
+	@$(PYTEST) -q -n 2 --dist loadfile --durations=12 -m "(tf or stack) and not browser"
+	@$(PYTEST) -q -n 2 --dist loadfile -m "browser"
 
 test: tools check test-postgres test-slow
 

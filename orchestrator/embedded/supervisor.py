@@ -87,13 +87,15 @@ class Supervisor:
         began = time.monotonic()
         for child in live:
             _signal(child, signal.SIGTERM)
+        patient = list(live)
         while live:
             self._reap()
             live = [child for child in live if child.process is not None and child.process.poll() is None]
-            for child in live:
-                if time.monotonic() - began > child.program.stop_s:
+            for child in patient[:]:
+                if child in live and time.monotonic() - began > child.program.stop_s:
                     self._say(f"{child.program.name} did not end within {child.program.stop_s:.0f} s; killing it")
                     _kill_group(child)
+                    patient.remove(child)
             time.sleep(0.05)
         self._write_table()
 
