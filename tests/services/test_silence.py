@@ -132,12 +132,12 @@ def test_a_wall_clock_that_runs_fast_shortens_no_lease(time, gang_of_two):
     assert second.status == ReplicaStatus.LOST
 
 
-def test_nobody_is_given_up_while_nobody_listens(time, gang_of_two):
+def test_nobody_is_given_up_while_nobody_listens(time, gang_of_two, settings):
     job, first, second = gang_of_two
     time.go(600, listening=False)
     refreshed(job, [first, second])
     assert (first.status, second.status) == (ReplicaStatus.RUNNING, ReplicaStatus.RUNNING)
-    time.go(8)
+    time.go(settings.NODE_LOST_AFTER_S // 2)
     assert not Node.objects.filter(state=NodeState.LOST.value).exists()
 
 
