@@ -1,11 +1,11 @@
 """What the new-job form (`job_new.py`) offers to choose from, in words. Strategies are in `domain/strategies.py`."""
 
 from orchestrator.domain.strategies import WORDS
-from orchestrator.domain.validation import OFFERED
+from worker_agent.protocol.states import Strategy
 
 Choice = tuple[str, str, str]
 
-STRATEGIES: list[Choice] = [(strategy.value, WORDS[strategy].label, WORDS[strategy].summary) for strategy in OFFERED]
+STRATEGIES: list[Choice] = [(strategy.value, WORDS[strategy].label, WORDS[strategy].summary) for strategy in Strategy]
 KINDS: tuple[Choice, ...] = (
     ("recipe", "Recipe", "Gives a model and its data; Trainyard trains it, under any strategy."),
     ("script", "Script", "Any TensorFlow program, run as it stands, with TF_CONFIG set."),

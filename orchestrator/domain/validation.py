@@ -104,17 +104,6 @@ COUNTS: dict[str, tuple[int, int, int]] = {
     "time_limit_s": (0, MAX_TIME_LIMIT_S, 0),
     "max_restarts": (0, MAX_RESTARTS, 0),
 }
-# Strategies that agents can run.
-OFFERED = (
-    Strategy.ONE_DEVICE,
-    Strategy.MIRRORED,
-    Strategy.MULTI_WORKER_MIRRORED,
-    Strategy.PARAMETER_SERVER,
-    Strategy.CENTRAL_STORAGE,
-    Strategy.TPU,
-    Strategy.TENSOR_PARALLEL,
-    Strategy.PIPELINE,
-)
 
 
 @dataclass
@@ -132,7 +121,7 @@ def read_fields(request: Mapping[object, object], recipe: RecipeInfo | None) -> 
         if key not in KNOWN_FIELDS:
             shown = str(key)[:40]
             found.errors.append((shown, f"there is no field {shown!r}; the fields are {', '.join(KNOWN_FIELDS)}"))
-    names = [strategy.value for strategy in OFFERED]
+    names = [strategy.value for strategy in Strategy]
     strategy = _require(found, request, "strategy", lambda raw: choice(raw, names), f"choose one of {', '.join(names)}")
     if strategy is not None:
         found.values["strategy"] = Strategy(str(strategy))

@@ -30,7 +30,7 @@ LOOP_CASES = ("structures", "synchronized", "own_step", "table")
 class Row:
     """A strategy in the matrix: what its gang is given, in which Keras it works, and which cases it is tried with.
 
-    `within` bounds the difference of every loss; `whole` is False where no process holds all weights.
+    `within` bounds the difference of every loss.
     """
 
     name: str
@@ -39,7 +39,6 @@ class Row:
     flavours: tuple[Keras, ...] = (Keras.KERAS3, Keras.TF_KERAS)
     cases: tuple[str, ...] = ("sgd", "adam")
     within: float = 1e-6
-    whole: bool = True
 
 
 ROWS = [
@@ -104,9 +103,8 @@ def compare(case: str, flavour: Keras, folder: Path, zygote: Zygote) -> None:
         for mine, theirs in zip(lead.summaries(), truth.summaries(), strict=True):
             assert mine.metrics == pytest.approx(theirs.metrics, abs=5 * within), row.name
         assert lead.series("learning_rate") == pytest.approx(truth.series("learning_rate")), row.name
-        if row.whole:
-            assert len({crc for member in job.members for crc in member.series("weights_crc").values()}) == 1, row.name
-            assert lead.series("weights_norm")[1] == pytest.approx(truth.series("weights_norm")[1], abs=1e-5), row.name
+        assert len({crc for member in job.members for crc in member.series("weights_crc").values()}) == 1, row.name
+        assert lead.series("weights_norm")[1] == pytest.approx(truth.series("weights_norm")[1], abs=1e-5), row.name
 
 
 def finished(job: Gang) -> Member:
