@@ -21,8 +21,9 @@ logger = logging.getLogger(__name__)
 
 SWEEP_BEAT = "sweep"
 INGEST_BEAT = "ingest"
-# A beat older than this is a break: the loop was away.
-BEAT_BREAK = timedelta(seconds=10)
+# A beat older than this is a break: the loop was away. Shorter than the silence after which a node is lost, or ingest's
+# own end would look like the nodes'.
+BEAT_BREAK = timedelta(seconds=5)
 TOKENS_KEPT = timedelta(days=7)
 LAUNCHED = (JobStatus.LAUNCHING, JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.PAUSING, JobStatus.STOPPING)
 
