@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import sqrt
 
 from orchestrator.domain.words import counted
-from worker_agent.protocol.job_spec import JobSpec
+from worker_agent.protocol.job_spec import JobSpec, parts_of, replicas_in_sync
 from worker_agent.protocol.states import Strategy
 
 
@@ -96,23 +96,6 @@ def held_to(batch: int, spec: JobSpec) -> Indivisible:
         f"whose product divides {batch}",
         (),
     )
-
-
-def replicas_in_sync(spec: JobSpec) -> int:
-    """How many copies of the model share one optimizer step (for a TPU 1, until it is reached)."""
-    if spec.strategy is Strategy.PARAMETER_SERVER:
-        return spec.devices_per_worker
-    if spec.strategy in (Strategy.PIPELINE, Strategy.TPU):
-        return 1
-    devices = spec.workers * spec.devices_per_worker
-    if spec.strategy is Strategy.TENSOR_PARALLEL:
-        return max(1, devices // spec.model_parallel)
-    return devices
-
-
-def parts_of(spec: JobSpec) -> int:
-    """In how many parts a replica computes its share of a step."""
-    return spec.micro_batches if spec.strategy is Strategy.PIPELINE else spec.accumulation
 
 
 def effective_rate(rate: float | None, *, scaling: str, replicas: int) -> float | None:

@@ -79,6 +79,16 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
             SOUND.replace('"sgd"', '"rmsprop"'),
             {"strategy": Strategy.TENSOR_PARALLEL, "workers": 2, "model_parallel": 2},
         ),
+        "split layers": (
+            SOUND,
+            {
+                "strategy": Strategy.TENSOR_PARALLEL,
+                "workers": 2,
+                "devices_per_worker": 2,
+                "model_parallel": 2,
+                "global_batch_size": 32,
+            },
+        ),
         "stages": (
             HEAD
             + MODEL.format(units=2).replace("[keras", "[keras.Input((3,)), keras")
@@ -118,6 +128,14 @@ def test_a_sound_recipe_in_tf_keras(results) -> None:
     assert findings == []
     assert facts["Keras"].startswith("tf_keras 2.")
     assert facts["Parameters"] == "8"
+
+
+def test_the_first_batch_is_what_one_replica_computes_at_once(results) -> None:
+    """32 rows: a worker of parameter servers takes them alone, devices that share layers together."""
+    batches = {name: facts["First batch"] for name, (_, facts) in results.items() if "First batch" in facts}
+    assert batches["sound"] == "16 rows, one step done"
+    assert batches["tf_keras"] == "32 rows, one step done"
+    assert batches["split layers"] == "16 rows, one step done"
 
 
 @pytest.mark.parametrize(

@@ -115,3 +115,20 @@ def keras_of(spec: JobSpec) -> Keras:
     if spec.kind is Kind.SCRIPT and spec.strategy is Strategy.TENSOR_PARALLEL:  # DTensor's Keras layers are tf_keras'
         return Keras.TF_KERAS
     return Keras.KERAS3
+
+
+def replicas_in_sync(spec: JobSpec) -> int:
+    """How many copies of the model share one optimizer step (for a TPU 1, until it is reached)."""
+    if spec.strategy is Strategy.PARAMETER_SERVER:
+        return spec.devices_per_worker
+    if spec.strategy in (Strategy.PIPELINE, Strategy.TPU):
+        return 1
+    devices = spec.workers * spec.devices_per_worker
+    if spec.strategy is Strategy.TENSOR_PARALLEL:
+        return max(1, devices // spec.model_parallel)
+    return devices
+
+
+def parts_of(spec: JobSpec) -> int:
+    """In how many parts a replica computes its share of a step."""
+    return spec.micro_batches if spec.strategy is Strategy.PIPELINE else spec.accumulation

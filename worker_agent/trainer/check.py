@@ -19,7 +19,7 @@ import msgspec
 from worker_agent.folder import PLAN_FILE
 from worker_agent.protocol import codec
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.job_spec import keras_of
+from worker_agent.protocol.job_spec import keras_of, parts_of, replicas_in_sync
 from worker_agent.protocol.requirements import lines_of
 from worker_agent.protocol.states import Keras, Kind, Strategy
 from worker_agent.sandbox import NO_NETWORK
@@ -95,7 +95,7 @@ class Check:
         self._count(dataset)
         self._divide(rows)
         self._stage = "the model cannot be trained on the first batch"
-        batch = max(1, self._spec.global_batch_size // self._parts)
+        batch = max(1, self._spec.global_batch_size // (replicas_in_sync(self._spec) * parts_of(self._spec)))
         model.run_eagerly = True
         model.fit(dataset.batch(batch).take(1), epochs=1, verbose=0)
         self.facts["Parameters"] = _number(int(model.count_params()))
@@ -119,11 +119,6 @@ class Check:
         check_own_step(model, parts=self._spec.accumulation, jit=self._spec.jit)
         size = Size(rows=1, batch=1, steps_per_epoch=1, epochs=1)
         rate_of(self._run, getattr(model.optimizer, "inner_optimizer", model.optimizer), size, replicas=2)
-
-    @property
-    def _parts(self) -> int:
-        """In how many parts a batch is computed, one after the other or at the same time."""
-        return self._spec.workers * self._spec.devices_per_worker * self._spec.accumulation
 
     def _count(self, dataset: Any) -> None:
         """Rows against the batch, where the dataset knows them: reading it through may take long."""
