@@ -23,21 +23,33 @@ def side_bar(context: dict[str, Any]) -> dict[str, Any]:
     match = request.resolver_match
     here = match.url_name if match and not match.namespaces else ""
     user = request.user
-    under_way = sum(number for status, number in jobs.counts(user).items() if status in LIVE_JOB)
-    lost: dict[int, int] = {}
-    for node in machines.nodes(user):
-        if node.state == NodeState.LOST:
-            lost[node.cluster_id] = lost.get(node.cluster_id, 0) + 1
-    return {
+    return _counts(request) | {
         "request": request,
         "user": user,
         "here": here,
         "on_jobs": here in JOB_PAGES,
         "on_nodes": here in NODE_PAGES,
-        "under_way": under_way,
+    }
+
+
+@register.inclusion_tag("dashboard/_side_counts.html", takes_context=True)
+def side_counts(context: dict[str, Any]) -> dict[str, Any]:
+    """The counts alone, for the answer that renews the parts of an open page."""
+    return _counts(context["request"])
+
+
+def _counts(request: Any) -> dict[str, Any]:
+    user = request.user
+    lost: dict[int, int] = {}
+    for node in machines.nodes(user):
+        if node.state == NodeState.LOST:
+            lost[node.cluster_id] = lost.get(node.cluster_id, 0) + 1
+    return {
+        "under_way": sum(number for status, number in jobs.counts(user).items() if status in LIVE_JOB),
         "clusters": [
             {
                 "name": cluster.name,
+                "count_id": f"count-lost-{cluster.pk}",
                 "lost": lost.get(cluster.pk, 0),
                 "current": request.path == reverse("cluster", args=[cluster.name]),
             }

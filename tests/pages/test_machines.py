@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from orchestrator import series
-from orchestrator.models import Cluster, Event, JoinToken, Node, User
+from orchestrator.models import Cluster, Event, Job, JoinToken, Node, User
 from tests.factories import make_cluster, make_job, make_node, make_replica
 from worker_agent.protocol.states import JobStatus, ReplicaStatus
 
@@ -70,6 +70,18 @@ def test_the_table_shows_state_devices_and_load(client_of, viewer: User, yard: C
     assert "50 %" in text
     assert "gone is lost." in text
     assert text.count("38 %") == 1, "a lost node shows no stale load"
+
+
+def test_the_counts_of_the_side_bar_come_with_every_page_and_its_parts(client_of, viewer: User, yard: Cluster):
+    job = make_job(cluster=yard, status=JobStatus.RUNNING)
+    gone, person = make_node(yard, "gone", state="lost"), client_of(viewer)
+    pages = [f"/jobs/{job.pk}/", "/clusters/yard/", "/nodes/", f"/nodes/{gone.pk}/"]
+    for address in [*pages, *(f"{page}state/" for page in pages)]:
+        text = text_of(person.get(address))
+        assert text.count('id="count-jobs" title="1 under way">1<') == 1, address
+        assert text.count(f'id="count-lost-{yard.pk}" title="1 silent">1<') == 1, address
+    Job.objects.update(status=JobStatus.SUCCEEDED)
+    assert 'id="count-jobs" title="0 under way" hidden>' in text_of(person.get("/nodes/state/"))
 
 
 def test_the_node_page_shows_what_runs_and_ran(client_of, viewer: User, yard: Cluster):

@@ -30,9 +30,11 @@ export function swap(fresh) {
   if (inside) ((had.id && document.getElementById(had.id)) || targets(fresh)[at] || document.getElementById("main"))?.focus({ preventScroll: true });
   return true;
 }
+// A page or its parts, as the server prints them now. The side bar's counts, which come with either, are put in place.
 export async function fetchParts(url) {
   const answer = await fetch(url, { headers: { Accept: "text/html" }, credentials: "same-origin" });
   if (!answer.ok) throw new Error(`${url} answered ${answer.status}`);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  $$("[id^=count-]", page).forEach(swap);
   return [...page.body.children].map((el) => document.adoptNode(el));
 }
