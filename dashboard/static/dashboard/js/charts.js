@@ -70,12 +70,13 @@ export class Chart {
   draw(unseen = false) {
     if (!this.seen && !unseen || !this.plot.clientWidth && !this.rows) return;
     this.all = this.lines();
-    if (this.rows) return this.table();
     const drawn = this.all.map((l) => this.cut(l.x, l.y)), columns = this.columns(drawn);
     const shape = JSON.stringify([this.all.map((l) => [l.label, l.s, !!l.sparse, alone(l.y)]), this.log, this.smooth, [...this.hidden]]);
-    const view = views.get(this.spec.sync);
-    if (shape !== this.shape) { this.shape = shape; this.legend(); this.build(columns); } else this.u.batch(() => { this.u.setData(columns, false); this.u.setScale("x", this.extent(columns[0])); });
-    if (shape && view && this.u) this.u.setScale("x", view);
+    const changed = shape !== this.shape;
+    this.shape = shape;
+    if (changed) this.legend();
+    if (this.rows) { this.values(); return this.table(); }
+    if (changed) this.build(columns); else this.u.batch(() => { this.u.setData(columns, false); this.u.setScale("x", this.extent(columns[0])); });
     this.values(this.u.cursor.idx);
   }
   extent(x) {
