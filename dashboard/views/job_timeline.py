@@ -13,7 +13,7 @@ ATTEMPTS_SHOWN = 6
 COLOURS = 8
 ENDING_SHARE = 0.008
 ROOM_FOR_NUMBER, ROOM_FOR_NOTE = 0.03, 0.15
-RIGHT_EDGE = 0.95
+LEFT_EDGE, RIGHT_EDGE = 0.05, 0.95
 TICKS_AT_MOST = 7
 TICK_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800)
 
@@ -119,11 +119,15 @@ def _ticks(start: datetime, span_s: float) -> list[dict[str, Any]]:
                 "at": at,
                 "text": f"{at:{style}}",
                 "style": "s" if step < 60 else "m",
-                "anchor": "end" if since / span_s > RIGHT_EDGE else "middle",
+                "anchor": _anchor(since / span_s),
             }
         )
         at += timedelta(seconds=step)
     return ticks
+
+
+def _anchor(share: float) -> str:
+    return "start" if share < LEFT_EDGE else "end" if share > RIGHT_EDGE else "middle"
 
 
 def _told(attempts: list[Any], rows: int) -> str:

@@ -12,7 +12,7 @@ export function gantt(renew) {
       if (el.tagName === "line") { el.setAttribute("x1", x(a)); el.setAttribute("x2", x(a)); continue; }
       el.setAttribute("x", x(a));
       if ("b" in el.dataset) el.setAttribute("width", x((el.dataset.b === "" ? span : +el.dataset.b) - a));
-      if (el.dataset.at) { el.setAttribute("text-anchor", +el.dataset.a / span > 0.95 ? "end" : "middle"); const t = new Date(el.dataset.at); el.textContent = el.dataset.style === "s" ? `${clock(t)}:${String(t.getSeconds()).padStart(2, "0")}` : clock(t); }
+      if (el.dataset.at) { el.setAttribute("text-anchor", a / span < 0.05 ? "start" : a / span > 0.95 ? "end" : "middle"); const t = new Date(el.dataset.at); el.textContent = el.dataset.style === "s" ? `${clock(t)}:${String(t.getSeconds()).padStart(2, "0")}` : clock(t); }
     }
     if (span > printed * TOO_NARROW + 5) renew();
   }

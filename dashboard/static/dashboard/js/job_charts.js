@@ -8,7 +8,7 @@ const ACCURACY = /(^|_)(acc|accuracy)$/;
 const KNOWN = {
   loss: { order: 0, title: "Loss", tools: "log smooth table" },
   examples_per_s: { order: 20, title: "Examples per second", unit: "all replicas", format: "rate", zero: true, tools: "smooth table", sum: true },
-  step_time_ms: { order: 21, title: "Step time", unit: "ms", format: "ms", each: true, tools: "smooth table" },
+  step_time_ms: { order: 21, title: "Step time", unit: "ms", format: "ms", tools: "smooth table" },
   steps_per_s: { order: 22, title: "Steps per second", format: "rate", zero: true, tools: "smooth table" },
   learning_rate: { order: 23, title: "Learning rate", tools: "log table", sparse: true },
 };
@@ -37,11 +37,11 @@ export function jobCharts({ store, load, placeOf, nodeNames }) {
   const color = (place) => (place % 8) + 1;
 
   function trained(name, known) {
-    const order = (a, b) => placeOf(a) - placeOf(b), replicas = store.replicas(name).sort(order), factor = ACCURACY.test(name) ? 100 : 1;
+    const order = (a, b) => placeOf(a) - placeOf(b), replicas = store.replicas(name).sort(order), factor = ACCURACY.test(name) ? 100 : 1, title = known.title ?? words(name);
     const line = (n, r) => { const l = store.line(n, r); return factor === 1 ? l : { x: l.x, y: l.y.map((v) => v * factor) }; };
-    if (known.sum) return replicas.length ? [{ label: replicas.length > 1 ? "All replicas" : replicaName(replicas[0]), s: 1, ...total(replicas.map((r) => line(name, r))) }] : [];
-    const many = known.each || replicas.length > 1, validated = store.replicas(`val_${name}`).sort(order);
-    const own = replicas.map((r) => ({ label: many ? replicaName(r) : validated.length ? "Train" : words(name), s: many ? color(placeOf(r)) : 1, sparse: known.sparse, ...line(name, r) }));
+    if (known.sum) return replicas.length ? [{ label: replicas.length > 1 ? "All replicas" : title, s: 1, ...total(replicas.map((r) => line(name, r))) }] : [];
+    const many = replicas.length > 1, validated = store.replicas(`val_${name}`).sort(order);
+    const own = replicas.map((r) => ({ label: many ? replicaName(r) : validated.length ? "Train" : title, s: many ? color(placeOf(r)) : 1, sparse: known.sparse, ...line(name, r) }));
     return [...own, ...validated.map((r) => ({ label: validated.length > 1 ? `Validation ${replicaName(r)}` : "Validation", s: validated.length > 1 ? color(placeOf(r)) : 2, dash: true, sparse: true, ...line(`val_${name}`, r) }))];
   }
   function loaded(kind) {

@@ -1,7 +1,7 @@
 // The list of jobs, alive: progress is written in place; a change of state fetches the list again and swaps the rows
 // that differ. While a person points at the table or has focus in it, no row comes or goes.
 import { $, $$, fetchParts, swap } from "./dom.js";
-import { figure, localTimes, num, span } from "./format.js";
+import { figure, localTimes, num, percent, span } from "./format.js";
 import { live, painter, say, setText } from "./live.js";
 import { feed } from "./socket.js";
 const jobs = new Map(), PAUSE_MS = 400;
@@ -13,7 +13,7 @@ function paintRows() {
   for (const [id, job] of jobs) {
     const row = document.getElementById(`job-${id}`);
     if (!row || row.dataset.status !== job.status) continue;
-    if (job.progress != null) { setText($("[data-live=pct]", row), Math.round(job.progress * 100)); const bar = $("progress", row); if (bar) bar.value = job.progress * 100; }
+    if (job.progress != null) { setText($("[data-live=pct]", row), percent(job.progress * 100)); const bar = $("progress", row); if (bar) bar.value = job.progress * 100; }
     if (job.remaining_s != null) setText($("[data-live=eta]", row), span(job.remaining_s));
     if (job.metrics.loss !== undefined) setText($("[data-live=loss]", row), figure(num(job.metrics.loss)));
   }

@@ -1,7 +1,7 @@
 // The overview, alive: progress is written in place; when a job or a node changes its state, the printed parts are
 // fetched again and those that differ take the place of the old ones.
 import { $, $$, fetchParts, swap } from "./dom.js";
-import { localTimes, num, span } from "./format.js";
+import { localTimes, num, percent, span } from "./format.js";
 import { live, painter, setText } from "./live.js";
 import { feed } from "./socket.js";
 const PARTS = ["ov-tiles", "ov-attention", "ov-running", "ov-waiting", "ov-machines", "ov-events"], PAUSE_MS = 500;
@@ -12,7 +12,7 @@ const paint = painter(() => {
   for (const row of $$("#ov-running [data-job]")) {
     const job = jobs.get(+row.dataset.job);
     if (!job || job.progress == null) continue;
-    setText($("[data-live=pct]", row), Math.round(num(job.progress) * 100));
+    setText($("[data-live=pct]", row), percent(num(job.progress) * 100));
     const bar = $("progress", row);
     if (bar) bar.value = job.progress * 100;
     if (job.remaining_s != null) setText($("[data-live=eta]", row), `${span(job.remaining_s)} left`);
