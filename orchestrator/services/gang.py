@@ -26,6 +26,7 @@ from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strate
 # A process that trains is at work; under parameter servers, workers and ps are when they serve the coordinator; an
 # evaluator when it waits for checkpoints.
 PHASES_AT_WORK = frozenset({"training", "serving", "evaluating"})
+AS_MEANT = frozenset({Cause.COMPLETED, Cause.STOPPED, Cause.PAUSED})
 REASON_CHARS = 8000
 PHASE_CHARS = 24
 # Run, then End or Finish, then perhaps Relaunch: more answers in a row would be a fault of `decide`.
@@ -126,7 +127,7 @@ def on_lost(*, replica: Replica, reason: str, now: datetime, held: bool = False)
         replica=fresh,
         to=ReplicaStatus.LOST,
         now=now,
-        text=f"{fresh} on {fresh.node_name} was given up: {reason}",
+        text=f"{fresh.words} on {fresh.node_name} was given up: {reason}",
         cause=Cause.NODE_LOST.value,
         reason=reason,
         held=held,
@@ -300,6 +301,7 @@ def _end(
         to=ReplicaStatus.EXITED,
         now=now,
         text=reason_of(facts),
+        kind="replica_exited" if cause in AS_MEANT else "replica_failed",
         cause=cause.value,
         reason=message[:REASON_CHARS],
         exit_code=exit_code,

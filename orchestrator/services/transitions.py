@@ -50,9 +50,11 @@ def move_job(
     announce_job(job)
 
 
-def move_replica(*, replica: Replica, to: ReplicaStatus, now: datetime, text: str = "", **columns: object) -> None:
+def move_replica(
+    *, replica: Replica, to: ReplicaStatus, now: datetime, text: str = "", kind: str = "", **columns: object
+) -> None:
     """Move a replica. Ended replicas give their port and devices back at once, unless `held`. `text` "" writes no
-    event."""
+    event; its `kind` is `replica_` and the status where not told otherwise."""
     was = ReplicaStatus(replica.status)
     if to not in REPLICA_TRANSITIONS[was]:
         raise IllegalTransition(f"replica {replica.pk}: {was.value} → {to.value}")
@@ -65,7 +67,9 @@ def move_replica(*, replica: Replica, to: ReplicaStatus, now: datetime, text: st
         raise StaleTransition(f"replica {replica.pk} is no longer {was.value}")
     replica.refresh_from_db()
     if text:
-        record(kind=f"replica_{to.value}", text=text, job=replica.job, node=replica.node, attempt=replica.attempt)
+        record(
+            kind=kind or f"replica_{to.value}", text=text, job=replica.job, node=replica.node, attempt=replica.attempt
+        )
     announce_replicas(replica.job_id)
 
 

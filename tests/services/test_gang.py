@@ -68,6 +68,7 @@ def test_a_crashed_worker_ends_the_gang_with_its_reason(now):
     job.refresh_from_db()
     assert (job.status, job.cause) == (JobStatus.FAILED, Cause.SIGNAL)
     assert job.reason == "worker 1 on node-2 was killed by signal 11 (SIGSEGV)."
+    assert job.events.get(kind="replica_failed").text == job.reason
 
 
 def test_the_root_cause_wins_though_its_consequence_is_heard_first(now):
