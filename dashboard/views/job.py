@@ -80,7 +80,7 @@ def job_retry(request: HttpRequest, job_id: int) -> HttpResponse:
 @page
 def job_delete(request: HttpRequest, job_id: int) -> HttpResponse:
     """Delete it if its name was typed, and on to the list."""
-    found = job_queries.get(request.user, job_id)
+    found = job_services.changeable(job_id, request.user)
     if request.POST.get("confirm", "").strip() != found.name:
         messages.warning(request, "Nothing was deleted: what was typed is not the name of the job.")
         return redirect("job", job_id)

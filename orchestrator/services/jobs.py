@@ -155,14 +155,19 @@ def _create(
     return job
 
 
-def owned(job_id: int, by: User) -> Job:
-    """The job, its row locked, if this person may change it."""
+def changeable(job_id: int, by: User) -> Job:
+    """The job, if this person may change it."""
     job = get(by, job_id)
     if not by.may_run_jobs:
         raise Forbidden("Your role lets you look at jobs, not change them.")
     if job.owner_id != by.pk and not by.may_administer:
         raise Forbidden("Only its owner or an administrator may change this job.")
-    return Job.objects.select_for_update().get(pk=job.pk)
+    return job
+
+
+def owned(job_id: int, by: User) -> Job:
+    """The job, its row locked, if this person may change it."""
+    return Job.objects.select_for_update().get(pk=changeable(job_id, by).pk)
 
 
 def _may_run_jobs(by: User) -> None:

@@ -164,6 +164,16 @@ def test_stopping_by_role(
     assert (job.status == JobStatus.STOPPED) == (status == 302)
 
 
+@pytest.mark.parametrize(("who", "status"), [("viewer", 403), ("teammate", 403), ("member", 302)])
+def test_deleting_without_the_name_by_role(
+    who: str, status: int, request: pytest.FixtureRequest, client_of: Browser, member: User
+) -> None:
+    job = make_job(owner=member, status=JobStatus.SUCCEEDED)
+    answer = client_of(request.getfixturevalue(who)).post(reverse("job_delete", args=[job.pk]))
+    assert answer.status_code == status
+    assert Job.objects.filter(pk=job.pk).exists()
+
+
 def test_stopping_twice_says_so(client_of: Browser, member: User) -> None:
     job = make_job(owner=member, status=JobStatus.SUCCEEDED)
     page = client_of(member).post(reverse("job_stop", args=[job.pk]), follow=True).content.decode()
