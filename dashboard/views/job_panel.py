@@ -62,6 +62,7 @@ class Panel:
     nodes_left_out: int = 0
     configs: list[tuple[str, str]] = field(default_factory=list)
     configs_left_out: int = 0
+    ports_chosen: bool = False
     processes: int = 0
 
     @property
@@ -94,6 +95,7 @@ def panel(found: Preview, form: JobForm) -> Panel:
         nodes_left_out=max(0, len(nodes) - NODES_SHOWN),
         configs=configs[:CONFIGS_SHOWN],
         configs_left_out=max(0, len(configs) - CONFIGS_SHOWN),
+        ports_chosen=found.spec is not None and not found.spec.tf_config,
         processes=len(found.placement),
     )
 
@@ -163,7 +165,7 @@ def _verdict(found: Preview) -> tuple[str, str]:
     if found.placement:
         devices = sum(len(replica.devices) for replica in found.placement)
         nodes = len({replica.node_id for replica in found.placement})
-        say = f"{counted(devices, 'device')} on {counted(nodes, 'node')}, starts at once"
+        say = f"{counted(devices, 'device')} on {counted(nodes, 'node')}, starts at once."
         return "green", say
     if found.waiting_for:
         return "amber", f"Waits: {found.waiting_for}"

@@ -86,7 +86,8 @@ def strategy_panel(job: Any, gang: list[Any]) -> StrategyPanel:
 
 def _sync(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "Replicas in sync", _count(known.get("replicas_in_sync"))
-    yield "Gradients summed by", _text(known.get("communication"))
+    communication = _text(known.get("communication"))
+    yield "Gradients summed by", "" if communication == "none" else communication
     mesh = mapping_of(known.get("mesh"))
     batch, model = _count(mesh.get("batch")), _count(mesh.get("model"))
     yield "Mesh", f"{batch} × {model} (batch × model)" if batch and model else ""

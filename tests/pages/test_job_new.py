@@ -251,10 +251,11 @@ def test_the_preview_shows_arithmetic_placement_and_configuration(person: Client
     answer = person.post(PREVIEW, filled()).json()
     panel = unescape(answer["panel"])
     assert answer["errors"] == {}
-    assert "2 devices on 2 nodes, starts at once" in panel
+    assert "2 devices on 2 nodes, starts at once." in panel
     assert "32 a step" in panel
     assert "0.001 × 2 = 0.002" in panel
     assert panel.count('data-tf-of="worker:') == 2
+    assert "The ports are examples; they are chosen at the launch." in panel
     assert '"index": 1' in panel
     assert not Job.objects.exists()
 

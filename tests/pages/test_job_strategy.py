@@ -86,6 +86,14 @@ def test_each_strategy_shows_what_is_particular_to_it(client_of, member: User, s
         assert word in part.replace("\u202f", " "), part
 
 
+def test_one_device_has_nothing_to_sum_gradients_by(client_of, member: User):
+    job = make_job(owner=member, status=JobStatus.RUNNING, spec={"strategy": Strategy.MIRRORED})
+    make_replica(job, facts=COMMON | {"replicas_in_sync": 1, "communication": "none"})
+    page = client_of(member).get(f"/jobs/{job.pk}/").content.decode()
+    assert "Replicas in sync" in page
+    assert "Gradients summed by" not in page
+
+
 def test_nothing_is_printed_while_nothing_was_told(client_of, member: User):
     job = make_job(owner=member, status=JobStatus.RUNNING)
     make_replica(job)
