@@ -1,6 +1,6 @@
 """What a script's text lets one expect under the strategy chosen for it: warnings for the form, REST and the record.
 
-Nothing here blocks: a text names what it may never use, and a program may know better.
+A text names what it may never use, and a program may know better: so hardly anything is refused.
 """
 
 from collections.abc import Iterator
@@ -15,6 +15,16 @@ from worker_agent.protocol.states import Keras, Strategy
 def findings_of(script: ScriptInfo, spec: JobSpec) -> list[Finding]:
     """Warnings, the weightiest first."""
     return [*_strategy(script, spec), *_keras(script, spec)]
+
+
+def refusals(script: ScriptInfo, spec: JobSpec) -> list[tuple[str, str]]:
+    """What cannot work, as (field, sentence): DTensor in several processes, of which the program makes no one mesh."""
+    alone = script.dtensor and not script.dtensor_meets
+    if not alone or spec.strategy is not Strategy.TENSOR_PARALLEL or spec.workers == 1:
+        return []
+    what = "the program names neither `initialize_accelerator_system` nor `create_distributed_mesh`"
+    why = f"each of the {spec.workers} workers would have a mesh of its own devices, and never join the others"
+    return [("workers", f"{what}: {why}. Use 1 worker")]
 
 
 def _strategy(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:

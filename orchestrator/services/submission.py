@@ -143,6 +143,8 @@ def _read(request: object, *, by: User) -> _Read:
     refused = combinations.refusals(asked, program.info if program else None, given=given) or (
         combinations.refusals_in(asked, view) if view else []
     )
+    if program and program.script:
+        refused += script_findings.refusals(program.script, asked)
     refused = combinations.first_of_each_field([*refused, *_resumption(asked, by=by)])
     findings = tuple(_findings(asked, view, program))
     if "tf_config" not in {name for name, _message in refused}:

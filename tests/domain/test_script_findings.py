@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.domain.script_findings import findings_of
+from orchestrator.domain.script_findings import findings_of, refusals
 from tests.domain.gangs import spec
 from worker_agent.protocol.scripts import inspect_script
 from worker_agent.protocol.states import Keras, Kind, Strategy
@@ -11,6 +11,7 @@ MIRRORED = "s = tf.distribute.MirroredStrategy()\n"
 GANG = "s = tf.distribute.MultiWorkerMirroredStrategy()\n"
 SERVED = "s = tf.distribute.ParameterServerStrategy(r)\n"
 DTENSOR = "from tensorflow.experimental import dtensor\n"
+MEETS = DTENSOR + "dtensor.initialize_accelerator_system('CPU')\n"
 
 
 def found(text, strategy, **fields):
@@ -48,3 +49,18 @@ def test_what_fits_is_passed_over(text, strategy, fields):
 def test_what_does_not_fit_is_a_warning(text, strategy, fields, words):
     (sentence,) = found(text, strategy, **fields)
     assert words in sentence
+
+
+def test_dtensor_of_one_process_is_refused_several_workers():
+    """They would never meet. A mesh over all of them, one worker, or another strategy is no matter."""
+
+    def refused(text, strategy=Strategy.TENSOR_PARALLEL, workers=2):
+        return refusals(inspect_script([("main.py", text)]), spec(strategy, kind=Kind.SCRIPT, workers=workers))
+
+    ((field, sentence),) = refused(DTENSOR)
+    assert field == "workers"
+    assert sentence.endswith(
+        "each of the 2 workers would have a mesh of its own devices, and never join the others. Use 1 worker"
+    )
+    assert refused(DTENSOR + "dtensor.create_distributed_mesh([('x', 2)])\n") == []
+    assert refused(MEETS) == refused(DTENSOR, workers=1) == refused(GANG, Strategy.MULTI_WORKER_MIRRORED) == []

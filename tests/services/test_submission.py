@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from orchestrator.domain.validation import KNOWN_FIELDS
 from orchestrator.models import Job
 from orchestrator.services import submission
+from tests.environment import ROOT
 from tests.factories import make_cluster, make_job, make_replica
 from tests.services.gangs import make_lab
 from worker_agent.protocol.states import JobStatus
@@ -160,7 +161,7 @@ def test_a_hand_written_tf_config_is_linted_with_the_nodes_at_hand(member):
     wrong = submission.preview(asked(f"{hosts[0]}:{lab.port_first}", evaluator=["x:2000"]), by=member)
     told = [error.message for error in wrong.errors if error.field == "tf_config"]
     assert "the evaluator stands in the cluster" in told[0]
-    assert "1 worker addresses for 2 workers" in told[1]
+    assert "it lists 1 worker address for 2 workers" in told[1]
     assert wrong.placement
 
 
@@ -178,6 +179,15 @@ def test_a_script_gets_the_keras_that_its_text_calls_for(member, text, strategy,
     checked = submission.check(asked | {"strategy": strategy, "keras": chosen}, by=member)
     assert checked.errors == []
     assert checked.spec.keras == keras
+
+
+def test_workers_that_would_never_meet_are_refused_before_anything_starts(member):
+    """DTensor over the devices of one process, under the sizes that tensor parallelism begins with."""
+    code = {"filename": "main.py", "text": (ROOT / "examples/scripts/dtensor_mlp.py").read_text()}
+    asked = request_for(make_lab(), recipe=None, code=code, kind="script", strategy="tensor_parallel")
+    for answer in (submission.check(asked, by=member), submission.preview(asked, by=member)):
+        assert "Use 1 worker" in fields_of(answer.errors)["workers"]
+    assert submission.check(asked | {"workers": 1}, by=member).errors == []
 
 
 def test_a_script_that_builds_another_strategy_is_a_warning(member):

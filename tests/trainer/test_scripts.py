@@ -151,6 +151,16 @@ def test_what_fails_bare_shows_its_own_error_and_hangs_nobody(tmp_path: Path, ke
     assert "launcher.py" not in job["chief:0"].log()
 
 
+DTENSOR_ALONE = """
+    import tensorflow as tf
+    from tensorflow.experimental import dtensor
+
+    mesh = dtensor.create_mesh([("batch", 1)], devices=["CPU:0"])
+    one = dtensor.copy_to_mesh(tf.constant([1.0]), dtensor.Layout.replicated(mesh, rank=1))
+    print("total", float(tf.reduce_sum(one)))
+"""
+
+
 def test_dtensor(tmp_path: Path, keras3: Zygote) -> None:
     job = script(tmp_path, SCRIPTS / "dtensor_mlp.py", Strategy.TENSOR_PARALLEL, devices=4, keras=Keras.KERAS3)
     job.start(keras3).wait(90)
@@ -159,6 +169,13 @@ def test_dtensor(tmp_path: Path, keras3: Zygote) -> None:
     losses = lead.series("loss")
     assert list(losses) == list(range(1, 31))
     assert losses[30] < losses[1]
+
+
+def test_dtensor_of_one_process_waits_for_nobody(tmp_path: Path, keras3: Zygote) -> None:
+    """Of two workers, for the control plane refuses it: the program makes no mesh over them, so neither waits."""
+    job = script(tmp_path, DTENSOR_ALONE, Strategy.TENSOR_PARALLEL, workers=2, keras=Keras.KERAS3)
+    job.start(keras3).wait(60)
+    assert all(completed(member) and "total 1.0\n" in member.log() for member in job.members)
 
 
 def test_dtensor_over_processes(tmp_path: Path, keras3: Zygote) -> None:

@@ -24,6 +24,8 @@ _STRATEGY_CLASSES = {
 # Names that Keras 3 no longer has, or that work under tf_keras alone.
 _OLD_KERAS = frozenset({"DatasetCreator", "SidecarEvaluator", "reset_states", "LossScaleOptimizerV1"})
 _OLD_PATHS = ("keras.optimizers.legacy", "keras.optimizers.experimental", "keras.preprocessing", "keras.dtensor")
+# By these a program of DTensor meets the other processes of its gang; any other mesh is of one process's own devices.
+_DTENSOR_MEETS = frozenset({"initialize_accelerator_system", "initialize_multi_client", "create_distributed_mesh"})
 # What libraries read from the environment while they are imported, or before TensorFlow starts.
 _READ_AT_IMPORT = ("TF_", "XLA_", "KERAS_", "OMP_", "OPENBLAS_", "MKL_", "KMP_", "PYTHON", "LD_")
 _HARMLESS = frozenset({"TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL"})
@@ -34,7 +36,8 @@ class ScriptInfo:
     """What a script's files say. `strategies` are those whose classes they name, in the order of `Strategy`.
 
     `keras` is the Keras they import by its own name, None when they say `tf.keras` (either will do) or nothing.
-    `old_keras`: they use what only tf_keras has. `serves`: they start a `tf.distribute.Server` themselves, so every
+    `old_keras`: they use what only tf_keras has. `dtensor`: they use DTensor, and with `dtensor_meets` a mesh over
+    several processes. `serves`: they start a `tf.distribute.Server` themselves, so every
     role runs them. `sets_environment`: they set variables that count before TensorFlow is imported. `problems` are
     sentences that name the line; empty means the text can be run.
     """
@@ -43,6 +46,7 @@ class ScriptInfo:
     keras: Keras | None = None
     old_keras: bool = False
     dtensor: bool = False
+    dtensor_meets: bool = False
     serves: bool = False
     sets_environment: bool = False
     problems: tuple[str, ...] = ()
@@ -91,6 +95,7 @@ def inspect_script(sources: Iterable[tuple[str, str]]) -> ScriptInfo:
         keras=Keras.TF_KERAS if legacy else Keras.KERAS3 if own else None,
         old_keras=bool(named & _OLD_KERAS) or any(old in path for path in words.paths for old in _OLD_PATHS),
         dtensor="dtensor" in named,
+        dtensor_meets=bool(named & _DTENSOR_MEETS),
         serves="Server" in words.calls,
         sets_environment=any(text.startswith(_READ_AT_IMPORT) and text not in _HARMLESS for text in words.texts),
         problems=tuple(problems),

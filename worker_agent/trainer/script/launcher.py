@@ -29,6 +29,7 @@ from worker_agent.trainer.outcome import ExitCode, Stopped, TrainingFailed, code
 from worker_agent.trainer.run import Run
 from worker_agent.trainer.script import main_module
 from worker_agent.trainer.script.events import EventFiles
+from worker_agent.trainer.script.facts import ScriptFacts
 from worker_agent.trainer.script.fit import Fits
 from worker_agent.trainer.script.fitpatch import correct_fit
 from worker_agent.trainer.script.imports import when_imported
@@ -72,12 +73,14 @@ def _launch(run: Run, emitter: Emitter, stop: ScriptStop) -> int:
     if info.problems:
         raise TrainingFailed(f"{info.problems[0]}.")
     _meet(run, emitter, stop)
+    voice = ScriptVoice(emitter, leads=run.chief)
+    facts = ScriptFacts(run, voice)
     if not runs_script(run.role, run.spec.strategy, info):
         _serve(emitter, stop)
-    voice = ScriptVoice(emitter, leads=run.chief)
     events = EventFiles(voice, [folder, Path(os.environ.get("TMPDIR", folder))])
     lines = _listen(voice)
-    _name_dtensor_clients(run)
+    if info.dtensor_meets:
+        _name_dtensor_clients(run)
     if run.spec.tpu:
         os.environ.setdefault("TPU_NAME", run.spec.tpu)
     _reach_libraries(run, Fits(voice), events)
@@ -89,6 +92,7 @@ def _launch(run: Run, emitter: Emitter, stop: ScriptStop) -> int:
     finally:
         lines.close()
         events.close()
+        facts.close()
         voice.flush()
     return ExitCode.COMPLETED
 
@@ -155,7 +159,10 @@ def _listen(voice: ScriptVoice) -> Lines:
 
 
 def _name_dtensor_clients(run: Run) -> None:
-    """Under tensor parallelism over several processes: what DTensor reads instead of TF_CONFIG."""
+    """Under tensor parallelism over several processes: what DTensor reads instead of TF_CONFIG.
+
+    A program that makes no mesh over them would wait in TensorFlow for the others without end.
+    """
     clients = [member for member in run.gang if member.role == "worker"]
     if run.spec.strategy is not Strategy.TENSOR_PARALLEL or len(clients) < 2:
         return
