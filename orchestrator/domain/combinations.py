@@ -121,6 +121,18 @@ RULES = (
         "choose a synchronous strategy",
     ),
     Rule(
+        "accumulation",
+        lambda s: s.strategy is Strategy.TENSOR_PARALLEL and s.accumulation > 1,
+        "{label} computes a step's whole batch at once: set `accumulation` to 1 and a smaller batch, or split it over "
+        "more devices",
+    ),
+    Rule(
+        "precision",
+        lambda s: s.strategy is Strategy.TENSOR_PARALLEL and s.precision != "float32",
+        "the layers that {label} splits compute in float32: set `precision` to `float32`, or choose another "
+        "synchronous strategy",
+    ),
+    Rule(
         "precision",
         lambda s: s.strategy is Strategy.PARAMETER_SERVER and s.precision != "float32",
         "the variables on parameter servers are updated in float32: set `precision` to `float32`, or choose a "
@@ -142,6 +154,12 @@ RULES = (
         "jit",
         lambda s: s.strategy is Strategy.TPU and s.jit,
         "whatever runs on a TPU is compiled by XLA anyway: leave `jit` out",
+    ),
+    Rule(
+        "jit",
+        lambda s: s.strategy is Strategy.TENSOR_PARALLEL and s.jit,
+        "DTensor cuts a step of {label} for the devices, without XLA: leave `jit` out, or choose another synchronous "
+        "strategy",
     ),
     Rule(
         "jit",

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from orchestrator.domain.planning import ClusterView
 from orchestrator.domain.strategies import computing_roles
+from orchestrator.domain.words import counted
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.states import Role, Strategy
@@ -17,7 +18,7 @@ LARGEST = 100_000
 EXAMPLE = '{"cluster": {"worker": ["10.0.0.1:20000", "10.0.0.2:20000"]}}'
 ROLES = tuple(role.value for role in Role)
 # TensorFlow's older name for the leader of MultiWorkerMirrored.
-OLD_NAMES = {"master": "chief"}
+OLD_CHIEF = "master"
 
 
 def lint(written: str, spec: JobSpec, cluster: ClusterView | None) -> list[Finding]:
@@ -72,8 +73,10 @@ def _roles(members: Mapping[str, list[str]], spec: JobSpec) -> Iterator[Finding]
                 "it trains with nobody, and the others would wait for it without end",
                 "Remove it here, and set validation to evaluator: it is started beside the cluster",
             )
-        elif role in OLD_NAMES:
-            yield Finding(f"{role} is an old name", "TensorFlow 2 knows it no more", f"Call it {OLD_NAMES[role]}")
+        elif role == OLD_CHIEF:
+            leads = spec.chief or spec.strategy is Strategy.PARAMETER_SERVER
+            remedy = "Call it chief" if leads else "Make its address one of worker, or call it chief and set chief"
+            yield Finding(f"{role} is an old name", "TensorFlow 2 knows it no more", remedy)
         elif role not in ROLES:
             yield Finding(
                 f"there is no role {role[:40]!r}", "TensorFlow starts nothing for it", "Use worker, chief, ps"
@@ -113,13 +116,13 @@ def _counts(members: Mapping[str, list[str]], spec: JobSpec) -> Iterator[Finding
     declared = len(members.get("worker", ()))
     if declared != started:
         yield Finding(
-            f"there are {declared} worker addresses for {started} workers",
+            f"it lists {counted(declared, 'worker address', 'es')} for {counted(started, 'worker')}",
             "TensorFlow waits until every declared process has come, and an undeclared one cannot join",
             f"List {started}, or set workers to {declared + (spec.workers - started)}",
         )
     if parameter_server and "ps" in members and len(members["ps"]) != spec.ps:
         yield Finding(
-            f"there are {len(members['ps'])} ps addresses for {spec.ps} parameter servers",
+            f"it lists {counted(len(members['ps']), 'ps address', 'es')} for {counted(spec.ps, 'parameter server')}",
             "TensorFlow waits until every declared process has come",
             f"List {spec.ps}, or set ps to {len(members['ps'])}",
         )
@@ -149,8 +152,10 @@ def _twice(addresses: list[tuple[str, int, str]]) -> Iterator[Finding]:
 
 
 def _places(addresses: list[tuple[str, int, str]], cluster: ClusterView) -> Iterator[Finding]:
-    nodes = {node.address: node.name for node in cluster.nodes}
-    known = ", ".join(f"{address} ({name})" for address, name in list(nodes.items())[:8])
+    nodes: dict[str, list[str]] = {}
+    for node in cluster.nodes:
+        nodes.setdefault(node.address, []).append(node.name)
+    known = ", ".join(f"{address} ({', '.join(names[:8])})" for address, names in list(nodes.items())[:8])
     for role, index, address in addresses:
         host, _, port = address.rpartition(":")
         if host.strip("[]") not in nodes:

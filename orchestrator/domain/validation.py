@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from orchestrator.domain.recipes import RecipeInfo
 from orchestrator.domain.strategies import WORDS
 from orchestrator.domain.values import Bad, boolean, choice, integer, number, param_value, text
+from orchestrator.domain.words import counted
 from worker_agent.protocol.job_spec import ParamValue
 from worker_agent.protocol.requirements import LINE_CHARS, LINES_MAX, lines_of, problem_of
 from worker_agent.protocol.states import Keras, Kind, Strategy
@@ -170,7 +171,7 @@ def _read_learning(found: Fields, request: Mapping[object, object]) -> None:
     epochs = _take(found, request, "epochs", lambda raw: integer(raw, 1, MAX_EPOCHS), 5)
     _take(found, request, "learning_rate", lambda raw: number(raw, 1e-12, 1000.0), None)
     most = epochs if isinstance(epochs, int) else MAX_EPOCHS
-    _take(found, request, "warmup_epochs", lambda raw: number(raw, 0.0, float(most)), 0.0)
+    _take(found, request, "warmup_epochs", partial(_warmup, most=most), 0.0)
 
 
 def _read_script(found: Fields, request: Mapping[object, object]) -> None:
@@ -207,6 +208,11 @@ def _read_params(found: Fields, raw: object, recipe: RecipeInfo | None) -> None:
         else:
             values[param.name] = outcome
     found.values["params"] = values
+
+
+def _warmup(raw: object, most: int) -> float | Bad:
+    outcome = number(raw, 0.0, float(most))
+    return Bad(f"{outcome.message} (the job has {counted(most, 'epoch')})") if isinstance(outcome, Bad) else outcome
 
 
 def _env(raw: object) -> dict[str, str] | Bad:

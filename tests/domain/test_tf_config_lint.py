@@ -46,7 +46,8 @@ def test_sound_ones(members, asked):
         ({"cluster": {"worker": [1, 2]}}, TWO, "worker has no list of addresses"),
         ({"cluster": {"worker": [A, B]}, "task": {"type": "worker", "index": 0}}, TWO, "there is a task in it"),
         ({"cluster": {"worker": [A, B], "evaluator": [C]}}, TWO, "the evaluator stands in the cluster"),
-        ({"cluster": {"worker": [A, B], "master": [C]}}, TWO, "Call it chief"),
+        ({"cluster": {"worker": [A, B], "master": [C]}}, TWO, "Make its address one of worker"),
+        ({"cluster": {"worker": [A], "master": [C]}}, spec(workers=2, chief=True), "no more. Call it chief"),
         ({"cluster": {"worker": [A, B], "boss": [C]}}, TWO, "there is no role 'boss'"),
         ({"cluster": {"worker": [A], "ps": [B]}}, SERVED, "parameter servers and no chief"),
         ({"cluster": {"worker": [A, B], "ps": [C], "chief": ["h:1"]}}, TWO, "multi_worker_mirrored starts none"),
@@ -73,6 +74,12 @@ def test_a_port_outside_the_range_is_a_warning():
     (finding,) = lint(json.dumps({"cluster": {"worker": [A, "10.0.0.2:3000"]}}), TWO, NODES)
     assert not finding.blocks
     assert "Use one of 20000 to 20999" in finding.remedy
+
+
+def test_nodes_of_one_address_are_all_named():
+    nodes = cluster(node("n1", address="127.0.0.1"), node("n2", address="127.0.0.1"))
+    (sentence,) = found({"cluster": {"worker": ["127.0.0.1:20000", "10.9.9.9:20000"]}}, nodes=nodes)
+    assert sentence.endswith("Use an address of 127.0.0.1 (n1, n2)")
 
 
 def test_without_a_cluster_the_nodes_are_left_out():
