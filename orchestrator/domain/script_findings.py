@@ -5,10 +5,10 @@ A text names what it may never use, and a program may know better: so hardly any
 
 from collections.abc import Iterator
 
-from orchestrator.domain.strategies import GANGS, WORDS
+from orchestrator.domain.strategies import GANGS, WORDS, computing_roles, serving_roles
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job_spec import JobSpec, keras_of
-from worker_agent.protocol.scripts import ScriptInfo
+from worker_agent.protocol.scripts import ScriptInfo, runs_script
 from worker_agent.protocol.states import Keras, Strategy
 
 
@@ -31,14 +31,20 @@ def _strategy(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
     if script.dtensor or spec.strategy in script.strategies:
         return
     labels = " and ".join(WORDS[strategy].label for strategy in script.strategies)
-    processes = spec.workers + spec.ps
+    roles = [role for role, _index in (*computing_roles(spec), *serving_roles(spec))]
+    runs = sum(runs_script(role, spec.strategy, script) for role in roles)
     alone = not any(strategy in GANGS for strategy in script.strategies)
-    if spec.strategy in GANGS and alone and processes > 1:
+    if spec.strategy in GANGS and alone and len(roles) > 1:
         what = f"the program builds {labels}" if script.strategies else "the program names no strategy"
         remedy = script.strategies[0].value if script.strategies else Strategy.ONE_DEVICE.value
+        why = (
+            f"each of the {runs} processes that run it would train a model of its own, unknown to the others"
+            if runs > 1
+            else "the chief alone runs it, and would train by itself while its workers and parameter servers idle"
+        )
         yield Finding(
             what,
-            f"each of the {processes} processes would train a model of its own, and none would know of the others",
+            why,
             f"Choose `{remedy}`, or use {WORDS[spec.strategy].label} in the program",
             blocks=False,
         )

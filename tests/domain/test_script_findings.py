@@ -38,7 +38,9 @@ def test_what_fits_is_passed_over(text, strategy, fields):
 @pytest.mark.parametrize(
     ("text", "strategy", "fields", "words"),
     [
-        (MIRRORED, "multi_worker_mirrored", {"workers": 2}, "each of the 2 processes would train a model of its own"),
+        (MIRRORED, "multi_worker_mirrored", {"workers": 2}, "each of the 2 processes that run it would train a model"),
+        (MIRRORED, "parameter_server", {"workers": 2, "ps": 1}, "the chief alone runs it, and would train by itself"),
+        (MIRRORED + "tf.distribute.Server(c)", "parameter_server", {"workers": 2, "ps": 1}, "each of the 4 processes"),
         ("print(1)\n", "multi_worker_mirrored", {"workers": 2}, "the program names no strategy"),
         (GANG, "mirrored", {}, "one process without TF_CONFIG, a gang of one at best. Choose `multi_worker_mirrored`"),
         (GANG, "parameter_server", {"workers": 2, "ps": 1}, "it is given the processes of ParameterServer"),
