@@ -6,7 +6,6 @@ callbacks see, no step that Keras takes.
 """
 
 import inspect
-import resource
 import threading
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -14,6 +13,7 @@ from time import monotonic
 from types import ModuleType
 from typing import Any
 
+from worker_agent.trainer.script.facts import facts_of
 from worker_agent.trainer.script.voice import ScriptVoice
 
 EVERY_BATCH_UNTIL = 50
@@ -46,7 +46,7 @@ class Fits:
         from keras.callbacks import Callback
 
         made: Any = type("TrainyardMetrics", (_Metrics, Callback), {"async_safe": True})
-        return made(self, __version__)
+        return made(self, f"keras {__version__}")
 
     def _of_tf_keras(self) -> Any:
         from tf_keras import __version__
@@ -107,8 +107,7 @@ class _Metrics:
         several = bool(getattr(getattr(strategy, "extended", None), "_in_multi_worker_mode", bool)())
         if self.sums_batches and several:
             self._divisor = replicas
-        devices = _devices_of(strategy)
-        self._voice.facts(keras=self._keras, replicas_in_sync=replicas, **({"devices": devices} if devices else {}))
+        self._voice.facts(**{"keras": self._keras, "replicas_in_sync": replicas, **facts_of(strategy)})
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Epochs are numbered from 1 for people."""
@@ -161,8 +160,7 @@ class _Metrics:
         self._voice.epoch(self._fits.epochs + epoch - (self._first_epoch or 0) + 1, metrics)
         self._tell_progress(step)
         self._voice.stepping(expected=False)
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        self._voice.facts(memory_bytes=memory, **_parameters(self.model))
+        self._voice.facts(**_parameters(self.model))
 
     def on_train_end(self, logs: Any = None) -> None:
         """The next `fit` counts on from here."""
@@ -270,11 +268,3 @@ def _parameters(model: Any) -> dict[str, int]:
         return {"parameters": int(model.count_params())}
     except Exception:  # not built, or none of Keras' models
         return {}
-
-
-def _devices_of(strategy: Any) -> list[str]:
-    """The devices that a strategy computes on; TensorFlow's default one, without any strategy, does not say."""
-    try:
-        return [str(name) for name in getattr(getattr(strategy, "extended", None), "worker_devices", ())]
-    except RuntimeError:
-        return []

@@ -80,7 +80,8 @@ class ScriptVoice:
 
     def facts(self, **facts: FactValue) -> None:
         """What is particular to this process."""
-        self._emitter.facts(**facts)
+        if facts:
+            self._emitter.facts(**facts)
 
     def flush(self) -> None:
         """Tell what is known and not told yet of a custom loop."""

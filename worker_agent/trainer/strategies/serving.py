@@ -5,13 +5,11 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from worker_agent.protocol.states import DeviceKind, Role
-from worker_agent.trainer.memory import peak_bytes
+from worker_agent.trainer.memory import Memory
 from worker_agent.trainer.run import Run
 from worker_agent.trainer.strategies.interface import Task
 
 MEMORY_EVERY_S = 10.0
-# Memory is told again when it has grown by this factor.
-MEMORY_GROWTH = 1.02
 
 
 def serve(task: Task, *, once_there: Callable[[], None] = lambda: None) -> None:
@@ -26,11 +24,9 @@ def serve(task: Task, *, once_there: Callable[[], None] = lambda: None) -> None:
     )
     task.emitter.phase("serving", server.target)
     once_there()
-    told = 0
+    memory = Memory(task.emitter.facts)
     while True:
-        if peak_bytes() > MEMORY_GROWTH * told:
-            told = peak_bytes()
-            task.emitter.facts(memory_bytes=told)
+        memory.tell()
         # Not server.join(): it would hold the interpreter, and nothing could be written or answered any more.
         task.stop.pause(MEMORY_EVERY_S)
 

@@ -1,0 +1,120 @@
+"""What is particular to a script's process, told from outside: what the launcher knows at its start, how much memory it
+needs, and the strategies and meshes that the program makes, each when it is made. Nothing is changed about them.
+"""
+
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Callable
+from functools import wraps
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+from typing import Any
+
+from worker_agent.protocol.job_spec import keras_of
+from worker_agent.protocol.records import FactValue
+from worker_agent.protocol.states import Keras
+from worker_agent.trainer.memory import Memory
+from worker_agent.trainer.run import Run, computing_roles
+from worker_agent.trainer.script.imports import when_imported
+from worker_agent.trainer.script.voice import ScriptVoice
+
+MEMORY_EVERY_S = 2.0
+
+
+class ScriptFacts:
+    """One per process: tells at once what is known, and goes on until `close`."""
+
+    def __init__(self, run: Run, voice: ScriptVoice) -> None:
+        self._voice = voice
+        self._memory = Memory(voice.facts)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="script-facts", daemon=True)
+        voice.facts(**_known(run))
+        self._thread.start()
+        # TensorFlow's `Server.join` holds the interpreter: what a server needs is told before it comes to that.
+        when_imported("tensorflow", self._needs_memory)
+        when_imported("tensorflow.python.distribute.distribute_lib", self._watch_strategies)
+        when_imported("tensorflow.dtensor.python.layout", self._watch_meshes)
+
+    def close(self) -> None:
+        """Tell what was needed in all."""
+        self._closing.set()
+        self._thread.join()
+        self._memory.tell()
+
+    def _follow(self) -> None:
+        while not self._closing.wait(MEMORY_EVERY_S):
+            self._memory.tell()
+
+    def _needs_memory(self, _module: ModuleType) -> None:
+        """Its memory is told."""
+        self._memory.tell()
+
+    def _watch_strategies(self, module: ModuleType) -> None:
+        """What a strategy consists of is told."""
+        library: Any = module
+        _after_making(library.StrategyBase, lambda strategy: self._voice.facts(**facts_of(strategy)))
+
+    def _watch_meshes(self, module: ModuleType) -> None:
+        """How a mesh is laid out is told."""
+        layout: Any = module
+        _after_making(layout.Mesh, lambda mesh: self._voice.facts(mesh=_dimensions(mesh)))
+
+
+def facts_of(strategy: Any) -> dict[str, FactValue]:
+    """Replicas, their devices, and what sums their gradients; {} of what stands where no strategy was made.
+
+    The coordinator of parameter servers computes on none of the devices it names, and sums nothing.
+    """
+    try:
+        devices = [str(name) for name in strategy.extended.worker_devices]
+        replicas = int(strategy.num_replicas_in_sync)
+        if getattr(strategy, "_is_parameter_server_strategy_v2", False):
+            return {"replicas_in_sync": replicas}
+        summing = _communication(strategy.extended, devices) if replicas > 1 else "none"
+        return {"replicas_in_sync": replicas, "devices": devices, "communication": summing}
+    except Exception:  # TensorFlow's default one, or one of the program's own
+        return {}
+
+
+def _communication(extended: Any, devices: list[str]) -> str:
+    """In the words of the recipes' strategies."""
+    reduction = getattr(extended, "_cross_device_ops", None)
+    if reduction is None:
+        held_by = {name.rpartition("device:")[2] for name in extended.parameter_devices}
+        return f"through {held_by.pop()}" if len(held_by) == 1 else type(extended).__name__.removesuffix("Extended")
+    if not extended._in_multi_worker_mode():
+        return type(reduction).__name__
+    may_use_nccl = extended._communication_options.implementation.value != "RING"
+    return "NCCL" if may_use_nccl and all("GPU" in name for name in devices) else "RING over gRPC"
+
+
+def _known(run: Run) -> dict[str, FactValue]:
+    """What the launcher knows before the program begins. A `fit` corrects the Keras, a strategy the devices."""
+    known: dict[str, FactValue] = {}
+    package = "tf_keras" if keras_of(run.spec) is Keras.TF_KERAS else "keras"
+    with contextlib.suppress(PackageNotFoundError):
+        known["keras"] = f"{package} {version(package)}"
+    if run.role in computing_roles(run.spec.strategy):
+        known["devices"] = [f"{run.device_kind.value.upper()}:{place}" for place in range(run.devices)]
+    if run.gang:
+        known["gang"] = dict(Counter(member.role for member in run.gang))
+    return known
+
+
+def _dimensions(mesh: Any) -> dict[str, int]:
+    return {str(name): int(mesh.dim_size(name)) for name in mesh.dim_names}
+
+
+def _after_making(kind: Any, tell: Callable[[Any], None]) -> None:
+    """`tell(it)` of everything of this kind that is made from now on; what cannot be told is left out."""
+    make = kind.__init__
+
+    @wraps(make)
+    def made(this: Any, *arguments: Any, **named: Any) -> None:
+        make(this, *arguments, **named)
+        with contextlib.suppress(Exception):
+            tell(this)
+
+    kind.__init__ = made
