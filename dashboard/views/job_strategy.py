@@ -10,13 +10,15 @@ from typing import Any
 from dashboard.forms import mapping_of
 from dashboard.templatetags.trainyard import filesize, group, replica_name
 from orchestrator.domain import strategies
+from orchestrator.domain.words import counted
 from orchestrator.queries import telemetry
-from worker_agent.protocol.states import Strategy
+from worker_agent.protocol.states import Role, Strategy
 
 ROWS_SHOWN = 40
 UNSHARDED = "unsharded"
 SHARED_OUT = {"data": "By example", "file": "By file", "off": "Every worker reads all"}
 TEXT_CHARS = 300
+ROLES = {Role.CHIEF: "chief", Role.WORKER: "worker", Role.PS: "parameter server"}
 # Told as points while the training goes on, by these strategies.
 MEASURED = {
     Strategy.PARAMETER_SERVER.value: ("staleness", "staleness_max"),
@@ -85,12 +87,14 @@ def strategy_panel(job: Any, gang: list[Any]) -> StrategyPanel:
 
 
 def _sync(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    gang = mapping_of(known.get("gang"))
+    yield "Gang", ", ".join(counted(gang[role], noun) for role, noun in ROLES.items() if _is_number(gang.get(role)))
     yield "Replicas in sync", _count(known.get("replicas_in_sync"))
     communication = _text(known.get("communication"))
     yield "Gradients summed by", "" if communication == "none" else communication
     mesh = mapping_of(known.get("mesh"))
-    batch, model = _count(mesh.get("batch")), _count(mesh.get("model"))
-    yield "Mesh", f"{batch} × {model} (batch × model)" if batch and model else ""
+    sizes = {name: _count(size) for name, size in mesh.items() if _is_number(size)}
+    yield "Mesh", f"{' × '.join(sizes.values())} ({' × '.join(sizes)})" if sizes else ""
     passes = known.get("accumulation")
     yield "Accumulation", f"{_count(passes)} passes a step" if _number(passes, 0) > 1 else ""
 
@@ -112,7 +116,7 @@ def _measured(job: Any) -> Iterable[tuple[str, str]]:
         worst = f", {most:g} at most" if most is not None else ""
         yield "Staleness", f"{last['staleness']:.2f} updates in the mean{worst}, in the last moments"
     if last.get("bubble") is not None:
-        yield "Idle share, measured", f"{last['bubble'] * 100:.0f} % of a step"
+        yield "Idle share, measured", f"{last['bubble'] * 100:.0f} % of a step, measured once, in its first steps"
 
 
 def _stages_said(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -16,15 +16,31 @@ from tests.factories import make_job, make_replica
 from worker_agent.protocol.states import JobStatus, Kind, Strategy
 
 COMMON = {
-    "keras": "3.15.1",
+    "keras": "keras 3.15.1",
     "precision": "float32",
     "devices": ["/job:worker/replica:0/task:0/device:CPU:0", "CPU:1"],
     "memory_bytes": 700_000_000,
 }
 TOLD = {
     "multi_worker_mirrored": (
-        COMMON | {"replicas_in_sync": 4, "communication": "RING over gRPC", "accumulation": 2, "jit": True},
-        ["Replicas in sync", "4", "RING over gRPC", "2 passes a step", "Compiled with XLA", "700 MB", ">CPU:0, CPU:1<"],
+        COMMON
+        | {
+            "replicas_in_sync": 4,
+            "communication": "RING over gRPC",
+            "accumulation": 2,
+            "jit": True,
+            "gang": {"worker": 2, "chief": 1},
+        },
+        [
+            "1 chief, 2 workers<",
+            "Replicas in sync",
+            "4",
+            "RING over gRPC",
+            "2 passes a step",
+            "Compiled with XLA",
+            "700 MB",
+            ">CPU:0, CPU:1<",
+        ],
     ),
     "parameter_server": (
         COMMON
@@ -56,7 +72,7 @@ TOLD = {
             "bubble": 0.2,
             "overlap": 0.75,
         },
-        ["stage 0", "node-", "a, b", "20 % of a step", "75 %", "Idle share, measured", "50 % of a step"],
+        ["stage 0", "node-", "a, b", "20 % of a step", "75 %", "Idle share, measured", "50 % of a step, measured once"],
     ),
     "mirrored": (
         COMMON
