@@ -56,7 +56,9 @@ def test_overlap_is_measured_on_steps_of_the_training(tmp_path: Path, keras3: Zy
     lead = ended(job)
     (idle,) = lead.series("bubble").values()
     assert 0 <= idle < 1
-    times, together, in_turn = map(float, re.findall(r"[\d.]+", facts(lead)["overlap"]))
+    overlap = facts(lead)["overlap"]
+    times, together, in_turn = map(float, re.findall(r"[\d.]+", overlap))
+    assert overlap.startswith("none: slower than") == (in_turn < together)
     assert times == pytest.approx(in_turn / together, rel=0.05)
     assert idle == pytest.approx(max(0, 1 - in_turn / (2 * together)), abs=0.05)
 

@@ -70,10 +70,10 @@ class Steps:
         work, together = (float(np.median(self._seconds[in_turn])) for in_turn in (True, False))
         idle = max(0.0, 1 - work / (len(self._learner.stages) * together))
         self._emitter.log(int(self.count.numpy()), bubble=idle)
-        self._emitter.facts(
-            overlap=f"{work / together:.2f} times as fast as one part after the other "
-            f"({together * 1e3:.2f} ms a step, {work * 1e3:.2f} ms)"
-        )
+        reached = f"{work / together:.2f} times as fast as one part after the other"
+        if work < together:
+            reached = f"none: slower than one part after the other, {work / together:.2f} of its speed"
+        self._emitter.facts(overlap=f"{reached} ({together * 1e3:.2f} ms a step, {work * 1e3:.2f} ms)")
 
     def _step(self, batch: Any, *, in_turn: bool) -> tf.Tensor:
         learner = self._learner
