@@ -5,7 +5,7 @@ import { figure, localTimes, num, percent, span } from "./format.js";
 import { live, painter, say, setText } from "./live.js";
 import { feed } from "./socket.js";
 const jobs = new Map(), PAUSE_MS = 400;
-let timer = 0, busy = false, wanted = false;
+let timer = 0, busy = false, missed = false, wanted = false;
 
 const list = () => $("#job-list"), held = () => list().matches(":hover") || list().contains(document.activeElement);
 const signature = (j) => [j.status, j.attempt, j.reason, j.waiting_for].join("|");
@@ -22,8 +22,9 @@ const paint = painter(paintRows);
 
 async function renew() {
   timer = 0;
-  if (busy || !live.on || document.hidden) { wanted = true; return; }
-  busy = true; wanted = false;
+  if (busy) { missed = true; return; }
+  if (!live.on || document.hidden) { wanted = true; return; }
+  busy = true; missed = wanted = false;
   try {
     const page = (await fetchParts(location.href)).map((el) => $("#job-list", el)?.closest("main") ?? null).find(Boolean), fresh = page && $("#job-list", page);
     if (fresh) {
@@ -37,6 +38,7 @@ async function renew() {
     }
   } catch { wanted = true; }
   busy = false;
+  if (missed) plan();
 }
 const plan = () => { timer ||= setTimeout(renew, PAUSE_MS); };
 live.watch(() => live.on && wanted && plan());

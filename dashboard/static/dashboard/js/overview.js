@@ -6,7 +6,7 @@ import { live, painter, setText } from "./live.js";
 import { feed } from "./socket.js";
 const PARTS = ["ov-tiles", "ov-attention", "ov-running", "ov-waiting", "ov-machines", "ov-events"], PAUSE_MS = 500;
 const jobs = new Map(), nodes = new Map();
-let timer = 0, busy = false, wanted = false;
+let timer = 0, busy = false, missed = false, wanted = false;
 
 const paint = painter(() => {
   for (const row of $$("#ov-running [data-job]")) {
@@ -20,13 +20,15 @@ const paint = painter(() => {
 });
 async function renew() {
   timer = 0;
-  if (busy || !live.on || document.hidden) { wanted = true; return; }
-  busy = true; wanted = false;
+  if (busy) { missed = true; return; }
+  if (!live.on || document.hidden) { wanted = true; return; }
+  busy = true; missed = wanted = false;
   try {
     const page = (await fetchParts(location.href)).find((el) => $("#ov-tiles", el));
     if (page) { localTimes(page); PARTS.forEach((id) => { const part = $(`#${id}`, page); if (part) swap(part); }); paint(); }
   } catch { wanted = true; }
   busy = false;
+  if (missed) plan();
 }
 const plan = () => { timer ||= setTimeout(renew, PAUSE_MS); };
 live.watch(() => live.on && wanted && plan());
