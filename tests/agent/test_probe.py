@@ -17,7 +17,8 @@ from worker_agent.daemon.prober import Prober
 from worker_agent.protocol.commands import Door, Probe
 from worker_agent.protocol.job_spec import CodeRef
 from worker_agent.protocol.reports import Device, Probed
-from worker_agent.protocol.states import DeviceKind
+from worker_agent.protocol.states import DeviceKind, Strategy
+from worker_agent.tpu_address import why_silent
 
 KEY = "0123456789abcdef"
 A = Door(label="worker:0", node="a", host="127.0.0.1", port=0)
@@ -229,6 +230,22 @@ def test_an_error_of_the_program_comes_with_its_own_line(ask: Ask, told: Told, t
     (finding,) = told.of("a").findings
     assert (finding.what, finding.blocks) == ("the program's build_model() fails", True)
     assert finding.why == "ValueError: no such layer (in recipe.py, line 4, build_model)"
+
+
+def test_a_tpu_that_does_not_answer_blocks(ask: Ask, told: Told) -> None:
+    silent = f"grpc://127.0.0.1:{free_port()}"
+    ask("a", spec=make_spec(strategy=Strategy.TPU, tpu=silent))
+    (finding,) = told.of("a").findings
+    assert (finding.what, finding.why) == (f"the TPU {silent} does not answer a", "connection refused")
+    assert finding.blocks
+    with closing(socket.create_server(("127.0.0.1", 0))) as tpu:
+        address = f"grpc://127.0.0.1:{tpu.getsockname()[1]}"
+        ask("b", spec=make_spec(strategy=Strategy.TPU, tpu=address))
+        assert told.whats("b") == []
+        assert why_silent(f"{address},{silent}") == "connection refused", "all of several"
+    assert why_silent("grpc://:1") == "it names no host"
+    assert "port" in why_silent("grpc://h:none").lower()
+    assert why_silent("my-tpu") == why_silent("local") == "", "TensorFlow looks these up"
 
 
 def test_devices_that_are_gone(ask: Ask, told: Told) -> None:

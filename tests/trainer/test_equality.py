@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.trainer.gang import Gang, Member, Zygote, gang
+from tests.trainer.gang import Gang, Member, Zygote, free_ports, gang
 from worker_agent.protocol.records import Facts
 from worker_agent.protocol.states import Cause, Keras, Strategy
 
@@ -145,6 +145,7 @@ def test_a_replica_tells_how_it_trains_and_refusals_are_sentences(tmp_path: Path
     nccl = started("nccl", Strategy.MIRRORED, devices=2, cross_device="nccl")
     own = started("own", Strategy.ONE_DEVICE, accumulation=2, params={"case": "own_step"})
     tpu = started("tpu", Strategy.TPU)
+    silent = started("silent", Strategy.TPU, tpu=f"grpc://127.0.0.1:{free_ports(1)[0]}", rendezvous_timeout_s=1.0)
     lead = finished(compiled)
     told = facts(lead)
     assert told.pop("memory_bytes") > 0
@@ -159,9 +160,11 @@ def test_a_replica_tells_how_it_trains_and_refusals_are_sentences(tmp_path: Path
     }
     assert list(lead.series("step_time_ms")) == [8, 10]  # executions of 4, 4 and the rest; the first one traces
     assert lead.series("learning_rate")[10] == pytest.approx(0.1 * 2**0.5)
-    for job, words in ((nccl, "NCCL"), (own, "train_step"), (tpu, "no TPU")):
+    late = "did not answer within 1 s (connection refused)"
+    for job, words in ((nccl, "NCCL"), (own, "train_step"), (tpu, "no TPU"), (silent, late)):
         job.wait(120)
         failure = job.members[0].failure()
         assert failure is not None
         assert words in failure.message
         assert failure.traceback == ""
+    assert silent.members[0].exit().cause is Cause.LAUNCH_REFUSED, "nothing is launched again for it"

@@ -1,4 +1,4 @@
-"""Carries out what a preflight asks of this node: its folder for checkpoints, its doors, its devices, the program.
+"""Carries out what a preflight asks of this node: its checkpoint folder, doors, devices, TPU, the program.
 
 Each probe has a thread of its own and touches nothing that runs. Called by `agent.py`; what was found goes to `tell`.
 """
@@ -17,6 +17,7 @@ from worker_agent.daemon.code import CodeStore
 from worker_agent.protocol.commands import Probe
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.reports import Device, Probed
+from worker_agent.tpu_address import why_silent
 
 PROBES_MAX = 8
 REMEMBERED = 1000
@@ -74,7 +75,7 @@ class Prober:
             self._say(probe, [Finding(f"{probe.node} could not be checked", str(error), "Read its agent's log")])
 
     def _examine(self, probe: Probe) -> None:
-        findings = _absent(probe, self._devices())
+        findings = [*_absent(probe, self._devices()), *_silent_tpu(probe)]
         met = doors.Met()
         tried = checkpoint_place.marker(probe.checkpoints, key=probe.key, node=probe.node)
         try:
@@ -122,3 +123,12 @@ def _absent(probe: Probe, devices: list[Device]) -> list[Finding]:
         return []
     what = f"{probe.node} has no {probe.device_kind.upper()} {', '.join(absent)}"
     return [Finding(what, f"it sees {len(here)} now", "Restart its agent, so that it tells anew what it has")]
+
+
+def _silent_tpu(probe: Probe) -> list[Finding]:
+    """The address of a TPU at which nothing answers this node."""
+    why = why_silent(probe.spec.tpu)
+    if not why:
+        return []
+    what = f"the TPU {probe.spec.tpu} does not answer {probe.node}"
+    return [Finding(what, why, "Check its address, that it is running, and that this node can reach it")]

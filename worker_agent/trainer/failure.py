@@ -87,6 +87,16 @@ def tpu_refusal(error: BaseException, name: str) -> TrainingFailed:
     )
 
 
+def tpu_silent(name: str, limit_s: float, reason: str = "") -> TrainingFailed:
+    """That the TPU has not answered in time: it is no peer of a gang, and nothing is launched again for it."""
+    why = f" ({reason})" if reason else ""
+    return TrainingFailed(
+        f"The TPU {name or 'of this machine'} did not answer within {limit_s:g} s{why}: check its name or address, "
+        "that it is running, and that this node can reach it.",
+        Cause.LAUNCH_REFUSED,
+    )
+
+
 def _sentence(error: BaseException, code: Path) -> str:
     """`ValueError: bad shape (in recipe.py, line 12, build_model)`: the deepest line that is the user's."""
     lines = [line.strip() for line in _ORNAMENT.sub("", str(error)).splitlines() if line.strip()]

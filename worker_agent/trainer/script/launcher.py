@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 import trainyard.telling
+from worker_agent import tpu_address
 from worker_agent.protocol.archive import ArchiveRefused, safe_parts
 from worker_agent.protocol.job_spec import keras_of
 from worker_agent.protocol.records import Failure
@@ -24,7 +25,7 @@ from worker_agent.protocol.scripts import ScriptInfo, inspect_script, runs_scrip
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
 from worker_agent.trainer import keras_alias, rendezvous, requirements
 from worker_agent.trainer.emit import Emitter, Sink, install, say
-from worker_agent.trainer.failure import failure_of, is_of_tpu, tpu_refusal
+from worker_agent.trainer.failure import failure_of, is_of_tpu, tpu_refusal, tpu_silent
 from worker_agent.trainer.outcome import ExitCode, Stopped, TrainingFailed, code_of
 from worker_agent.trainer.run import Run
 from worker_agent.trainer.script import main_module
@@ -37,6 +38,7 @@ from worker_agent.trainer.script.lines import Lines
 from worker_agent.trainer.script.stopping import ScriptStop
 from worker_agent.trainer.script.voice import ScriptVoice
 
+TPU_RETRY_S = 0.5
 FILES_READ_MAX = 300
 FILE_BYTES_MAX = 1_000_000
 
@@ -73,6 +75,8 @@ def _launch(run: Run, emitter: Emitter, stop: ScriptStop) -> int:
     if info.problems:
         raise TrainingFailed(f"{info.problems[0]}.")
     _meet(run, emitter, stop)
+    if run.spec.tpu:
+        _find_tpu(run, emitter, stop)
     voice = ScriptVoice(emitter, leads=run.chief)
     facts = ScriptFacts(run, voice)
     if not runs_script(run.role, run.spec.strategy, info):
@@ -81,8 +85,6 @@ def _launch(run: Run, emitter: Emitter, stop: ScriptStop) -> int:
     lines = _listen(voice)
     if info.dtensor_meets:
         _name_dtensor_clients(run)
-    if run.spec.tpu:
-        os.environ.setdefault("TPU_NAME", run.spec.tpu)
     _reach_libraries(run, Fits(voice), events)
     emitter.phase("training", _told(run, info))
     try:
@@ -171,6 +173,17 @@ def _name_dtensor_clients(run: Run) -> None:
     os.environ.setdefault("DTENSOR_NUM_CLIENTS", str(len(clients)))
     os.environ.setdefault("DTENSOR_JOB_NAME", "worker")
     os.environ.setdefault("DTENSOR_JOBS", ",".join(f"{host}:{m.port}" for host, m in zip(hosts, clients, strict=True)))
+
+
+def _find_tpu(run: Run, emitter: Emitter, stop: ScriptStop) -> None:
+    """Name the TPU to the program, once something answers at its address: TensorFlow would ask there without end."""
+    tpu = os.environ.setdefault("TPU_NAME", run.spec.tpu)
+    emitter.phase("rendezvous", tpu)
+    deadline = monotonic() + run.rendezvous_timeout_s
+    while silent := tpu_address.why_silent(tpu):
+        if monotonic() > deadline:
+            raise tpu_silent(tpu, run.rendezvous_timeout_s, silent)
+        stop.pause(TPU_RETRY_S)
 
 
 def _sources(run: Run) -> list[tuple[str, str]]:

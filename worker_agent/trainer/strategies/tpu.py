@@ -10,9 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker_agent.protocol.states import Cause
-from worker_agent.trainer.failure import tpu_refusal
-from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.tpu_address import why_silent
+from worker_agent.trainer.failure import tpu_refusal, tpu_silent
 from worker_agent.trainer.stopping import StopSignal
 from worker_agent.trainer.strategies import synchronous
 from worker_agent.trainer.strategies.interface import Task
@@ -46,11 +45,7 @@ def within(limit_s: float, connect: Callable[[], Any], *, name: str, stop: StopS
         asking.join(POLL_S)
         waited_s += POLL_S
     if not answer:
-        raise TrainingFailed(
-            f"The TPU {name or 'of this machine'} did not answer within {limit_s:g} s: check its name or address, "
-            "that it is running, and that this node can reach it.",
-            Cause.RENDEZVOUS_TIMEOUT,
-        )
+        raise tpu_silent(name, limit_s, why_silent(name))
     if isinstance(answer[0], Exception):
         raise tpu_refusal(answer[0], name) from answer[0]
     return answer[0]
