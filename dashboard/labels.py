@@ -30,6 +30,7 @@ VALUES = {
     "auto": "Chosen by TensorFlow",
     "gang": "By the gang, after each epoch",
     "hierarchical_copy": "Hierarchical copy",
+    "keras3": "Keras 3",
     "linear": "Linear",
     "mixed_bfloat16": "mixed bfloat16",
     "none": "As given",

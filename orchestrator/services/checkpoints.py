@@ -11,25 +11,16 @@ from pathlib import Path
 from django.conf import settings
 
 from orchestrator import live
+from orchestrator.domain import resumption
 from orchestrator.domain.lifecycle import LIVE_JOB
-from orchestrator.domain.strategies import label
 from orchestrator.models import Attempt, Checkpoint, Job, Node, Replica, User
 from orchestrator.queries.jobs import visible_jobs
 from worker_agent.protocol.checkpoints import MARKER, Candidate, Restore, is_name, kept_of, order_of
+from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.records import Checkpointed
-from worker_agent.protocol.states import Cause, NodeState, Role, Strategy
+from worker_agent.protocol.states import Cause, Kind, NodeState, Role, Strategy
 
-ALIKE = frozenset(
-    {
-        Strategy.ONE_DEVICE,
-        Strategy.MIRRORED,
-        Strategy.MULTI_WORKER_MIRRORED,
-        Strategy.CENTRAL_STORAGE,
-        Strategy.TPU,
-        Strategy.TENSOR_PARALLEL,
-    }
-)
 ARRIVES_WITHIN = timedelta(seconds=30)
 COUNT_MAX = 2**31 - 1
 METRICS_KEPT = 100
@@ -165,47 +156,43 @@ def place_of(job: Job, shared_folder: str) -> str:
     return f"{shared_folder.rstrip('/')}/j-{job.pk}" if shared_folder else ""
 
 
-def problem_with(asked: JobSpec, *, by: User) -> str:
-    """Why the job cannot begin with the checkpoint `asked.resume_from`, in a sentence; "" when it can.
+@dataclass(frozen=True)
+class Source:
+    """What a job is asked to begin with: `errors` as (field, sentence), and warnings; `batch` is the global batch that
+    it holds the job to, 0 while there is none."""
 
-    Whether the program has the same variables is seen on the node, where it runs.
-    """
+    errors: tuple[tuple[str, str], ...] = ()
+    warnings: tuple[Finding, ...] = ()
+    batch: int = 0
+
+
+def source_of(asked: JobSpec, *, by: User) -> Source:
+    """What is to be said of the checkpoint `asked.resume_from`, for this person; nothing when it names none, or is a
+    script, which reads none."""
+    if not asked.resume_from or asked.kind is Kind.SCRIPT:
+        return Source()
     rows = Checkpoint.objects.filter(job__in=visible_jobs(by)).select_related("job__cluster")
     row = rows.filter(pk=asked.resume_from).first()
     if row is None:
-        return f"there is no checkpoint {asked.resume_from}: a job's page, and GET /jobs/<id>/checkpoints, list its own"
+        lists = "a job's page, and GET /jobs/<id>/checkpoints, list its own"
+        return Source((("resume_from", f"there is no checkpoint {asked.resume_from}: {lists}"),))
+    theirs = row.job.typed_spec
+    batch = theirs.global_batch_size
+    if problem := _problem_of(row, cluster=asked.cluster):
+        return Source((("resume_from", problem),), batch=batch)
+    refused = tuple(resumption.refusals(asked, theirs, epoch=row.epoch))
+    return Source(refused, tuple(resumption.warnings(asked, theirs)), batch)
+
+
+def _problem_of(row: Checkpoint, *, cluster: str) -> str:
+    """Why no job of the cluster can begin with it now, in a sentence; "" when one can."""
     if not row.usable:
         return f"the checkpoint at {row} is still on its way from its node: try again in a moment"
-    if row.place and row.job.cluster.name != asked.cluster:
+    if row.place and cluster and row.job.cluster.name != cluster:
         return f"it lies in the shared folder of cluster {row.job.cluster.name}: choose that cluster"
     if row.place and row.job.status in {status.value for status in LIVE_JOB}:
         return f"j-{row.job_id} still drops its older checkpoints from their folder: wait for its end, or stop it"
-    if not _is_there(row):
-        return f"the files of the checkpoint at {row} are gone from the control plane's disk"
-    theirs = row.job.typed_spec
-    if theirs.global_batch_size != asked.global_batch_size:
-        batch = theirs.global_batch_size
-        return f"it was written with a global batch of {batch}, and steps have to mean the same: set it to {batch}"
-    if _family(theirs) != _family(asked):
-        written, takers = label(theirs.strategy), [label(each) for each in Strategy if each in _family(theirs)]
-        return (
-            f"it was written under {written}, whose checkpoints {label(asked.strategy)} cannot read: choose "
-            f"{' or '.join(takers)}, with as many processes and devices as you like"
-        )
-    return ""
-
-
-def batch_of(asked: JobSpec, *, by: User) -> int:
-    """The global batch that the checkpoint `asked.resume_from` holds the job to; 0 when it names none."""
-    if not asked.resume_from:
-        return 0
-    row = Checkpoint.objects.filter(job__in=visible_jobs(by), pk=asked.resume_from).select_related("job").first()
-    return row.job.typed_spec.global_batch_size if row else 0
-
-
-def _family(spec: JobSpec) -> frozenset[Strategy]:
-    """The strategies that hold the same variables and so read each other's checkpoints."""
-    return ALIKE if spec.strategy in ALIKE else frozenset({spec.strategy})
+    return "" if _is_there(row) else f"the files of the checkpoint at {row} are gone from the control plane's disk"
 
 
 def folder_of(row: Checkpoint) -> Path:

@@ -109,8 +109,7 @@ def resume_job(*, job_id: int, checkpoint_id: int, by: User) -> Job:
     if row is None:
         raise NotFound("This job has no such checkpoint.")
     spec = msgspec.structs.replace(job.typed_spec, resume_from=row.pk)
-    problem = checkpoints.problem_with(spec, by=by)
-    if problem:
+    for _field, problem in checkpoints.source_of(spec, by=by).errors:
         raise Conflict(f"{problem[:1].upper()}{problem[1:]}.")
     with transaction.atomic():
         return _create(

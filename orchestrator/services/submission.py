@@ -145,8 +145,9 @@ def _read(request: object, *, by: User) -> _Read:
     )
     if program and program.script:
         refused += script_findings.refusals(program.script, asked)
-    refused = combinations.first_of_each_field([*refused, *_resumption(asked, by=by)])
-    findings = tuple(_findings(asked, view, program))
+    source = checkpoints.source_of(asked, by=by)
+    refused = combinations.first_of_each_field([*refused, *source.errors])
+    findings = (*_findings(asked, view, program), *source.warnings)
     if "tf_config" not in {name for name, _message in refused}:
         refused += [("tf_config", finding.sentence) for finding in findings if finding.blocks]
     errors += [FieldError(name, message) for name, message in refused if name not in broken]
@@ -154,7 +155,7 @@ def _read(request: object, *, by: User) -> _Read:
     batch: BatchPlan | None = None
     nearest: tuple[int, ...] = ()
     if asked.kind is Kind.RECIPE and not broken & ARITHMETIC_FIELDS:
-        divided = _divided(asked, by=by)
+        divided = _divided(asked, held=source.batch)
         if isinstance(divided, Indivisible):
             errors.append(FieldError("global_batch_size", divided.message))
             nearest = divided.nearest
@@ -167,18 +168,10 @@ def _read(request: object, *, by: User) -> _Read:
     return _Read(errors, spec, batch, cluster, view, program, resolved.info, nearest, findings)
 
 
-def _divided(asked: JobSpec, *, by: User) -> BatchPlan | Indivisible:
+def _divided(asked: JobSpec, *, held: int) -> BatchPlan | Indivisible:
+    """The batch taken apart; `held` is the one that its checkpoint holds the job to, or 0."""
     divided = batching.of_spec(asked)
-    held = checkpoints.batch_of(asked, by=by) if isinstance(divided, Indivisible) else 0
-    return batching.held_to(held, asked) if held else divided
-
-
-def _resumption(asked: JobSpec, *, by: User) -> list[tuple[str, str]]:
-    """Why the job cannot begin with the checkpoint it names."""
-    if not asked.resume_from or not asked.cluster:
-        return []
-    problem = checkpoints.problem_with(asked, by=by)
-    return [("resume_from", problem)] if problem else []
+    return batching.held_to(held, asked) if held and isinstance(divided, Indivisible) else divided
 
 
 def _spec(values: Mapping[str, object], broken: set[str], *, cluster: str, program: Program | None) -> JobSpec | None:

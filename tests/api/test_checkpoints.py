@@ -44,7 +44,7 @@ def hand_in(replica: Replica) -> Checkpoint:
 
 
 def test_it_is_handed_in_listed_downloaded_and_resumed(calls_as, member: User, viewer: User) -> None:
-    replica = make_replica(make_job(owner=member, status=JobStatus.RUNNING))
+    replica = make_replica(make_job(owner=member, status=JobStatus.RUNNING, spec={"epochs": 3}))
     row = hand_in(replica)
     base = f"/jobs/{replica.job_id}/checkpoints"
     (shown,) = calls_as(viewer).get(base).json()

@@ -233,10 +233,11 @@ def test_in_a_shared_folder_the_training_decides_what_is_kept(now) -> None:
     say(replica, 20, shared=True, kept=["step-0000000020-a1"])
     (view,) = queries.of_job(job)
     assert (view.where, view.row.step, view.row.place) == ("folder", 20, f"/mnt/ck/j-{job.pk}")
-    wanted = msgspec.structs.replace(job.typed_spec, resume_from=view.row.pk, cluster=job.cluster.name)
-    assert "wait for its end, or stop it" in checkpoints.problem_with(wanted, by=job.owner)
+    wanted = msgspec.structs.replace(job.typed_spec, resume_from=view.row.pk, cluster=job.cluster.name, epochs=9)
+    ((_, live),) = checkpoints.source_of(wanted, by=job.owner).errors
+    assert "wait for its end, or stop it" in live
     Job.objects.filter(pk=job.pk).update(status=JobStatus.SUCCEEDED.value)
-    assert checkpoints.problem_with(wanted, by=job.owner) == ""
+    assert checkpoints.source_of(wanted, by=job.owner).errors == ()
     restore = checkpoints.restore_for(view.row, role=Role.WORKER, strategy=Strategy.MULTI_WORKER_MIRRORED)
     assert restore.folder == f"/mnt/ck/j-{job.pk}/step-0000000020-a1"
     with pytest.raises(Conflict):
@@ -272,9 +273,9 @@ def asking(member: User) -> Callable[..., str]:
     """What is wrong with a job that begins with the checkpoint, by its owner."""
 
     def ask(row: Checkpoint, *, by: User = member, **spec: object) -> str:
-        wanted = {"resume_from": row.pk, "global_batch_size": 16} | spec
+        wanted = {"resume_from": row.pk, "global_batch_size": 16, "epochs": 9} | spec
         described = make_job(cluster=row.job.cluster, spec=wanted).typed_spec
-        return checkpoints.problem_with(described, by=by)
+        return "".join(sentence for _, sentence in checkpoints.source_of(described, by=by).errors)
 
     return ask
 
@@ -312,6 +313,16 @@ def test_a_batch_that_does_not_divide_is_never_mended_against_the_checkpoint(mem
     assert "global batch of 16" in errors["resume_from"]
 
 
+def test_other_hyper_parameters_are_told_before_the_job_starts(member: User) -> None:
+    written = {"params": {"units": 8}, "epochs": 9}
+    row = send(make_replica(make_job(status=JobStatus.RUNNING, spec=written)), 20)
+    request = {"name": "t", "cluster": make_lab().name, "recipe": "digits_mlp", "strategy": "one_device", "epochs": 3}
+    request |= {"resume_from": row.pk, "global_batch_size": 16, "params": {"units": 16}}
+    checked = submission.check(request, by=member)
+    assert checked.errors == []
+    assert "was written with units 8" in checked.findings[0].sentence
+
+
 def test_one_sentence_stands_at_a_field(member: User) -> None:
     row = send(make_replica(make_job(status=JobStatus.RUNNING)), 20)
     request = {"name": "t", "cluster": make_lab().name, "recipe": "digits_mlp", "strategy": "parameter_server"}
@@ -340,8 +351,11 @@ def test_people_get_it_as_an_archive(viewer: User) -> None:
 
 
 def test_a_job_is_resumed_as_a_new_one(member: User) -> None:
-    replica = make_replica(make_job(owner=member, status=JobStatus.RUNNING))
+    replica = make_replica(make_job(owner=member, status=JobStatus.RUNNING, spec={"epochs": 3}))
     row = send(replica, 20)
+    last = send(replica, 30)
+    with pytest.raises(Conflict, match="is of epoch 3 already: give 4 epochs or more"):
+        jobs.resume_job(job_id=replica.job_id, checkpoint_id=last.pk, by=member)
     again = jobs.resume_job(job_id=replica.job_id, checkpoint_id=row.pk, by=member)
     assert again.typed_spec.resume_from == row.pk
     assert again.retry_of == replica.job

@@ -149,6 +149,7 @@ def gang(
     rendezvous_timeout_s: float = 60.0,
     scaled_rate: float | None = None,
     kind: DeviceKind = DeviceKind.CPU,
+    job_id: int = 1,
     attempt: int = 1,
     checkpoints: Path | None = None,
     restore: Path | None = None,
@@ -184,7 +185,7 @@ def gang(
         launch = Launch(
             command_id=number,
             replica_id=number,
-            job_id=1,
+            job_id=job_id,
             attempt=attempt,
             role=role,
             index=index,

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from worker_agent.protocol.job_spec import ParamValue
+
 MARKER = "complete.json"
 FILES_MAX = 1000
 
@@ -36,7 +38,8 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     """`complete.json`. `step` optimizer steps are done, `epoch` whole epochs among them.
 
     The input goes on from the position that (`seed`, `step`, `steps_per_epoch`) mean. `rate` is the learning rate that
-    the training aimed at, None where the recipe's own schedule sets it. `metrics` hold finite numbers only.
+    the training aimed at, None where the recipe's own schedule sets it. `metrics` hold finite numbers only. `params`
+    are the hyper-parameters that it was trained with; markers of older versions have none.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
     files: dict[str, Part]
     variables: list[Variable]
     versions: dict[str, str]
+    params: dict[str, ParamValue] = {}
 
     @property
     def size_bytes(self) -> int:

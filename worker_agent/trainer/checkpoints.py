@@ -28,6 +28,7 @@ import tensorflow as tf
 
 from worker_agent.checkpoint_folder import complete_in, digest_of, is_whole, parts_of, prune, remove, write_marker
 from worker_agent.protocol.checkpoints import MARKER, Marker, Variable, name_of, order_of
+from worker_agent.protocol.job_spec import ParamValue
 from worker_agent.protocol.records import Checkpointed
 from worker_agent.trainer import runtime
 from worker_agent.trainer.emit import Emitter, say
@@ -135,7 +136,12 @@ class Checkpoints:
         marker = self._marker
         if marker is None:
             return self.start
-        _check_fit(marker, self._size, self._state.variables)
+        _check_fit(marker, self._size, self._state.variables, self._run.spec.params)
+        if marker.job_id != self._run.job_id and marker.step >= self._size.total_steps:
+            raise TrainingFailed(
+                f"Nothing is left to train: the checkpoint at step {marker.step} is of epoch {marker.epoch} already. "
+                f"Give {marker.epoch + 1} epochs or more."
+            )
         self._state.read(str(self._folder / PREFIX))
         told = {"checkpoint": marker.name, "step": marker.step, "job": marker.job_id}
         self._emitter.facts(resumed=told)
@@ -229,6 +235,7 @@ class Checkpoints:
             global_batch_size=self._size.batch,
             seed=self._run.spec.seed,
             rate=self._rate,
+            params=self._run.spec.params,
             metrics={key: float(value) for key, value in metrics.items() if math.isfinite(value)},
             files=parts_of(place),
             variables=self._state.variables,
@@ -301,7 +308,7 @@ def _chosen(run: Run) -> tuple[Path, Marker | None]:
     raise TrainingFailed(f"The checkpoint {named} is not complete in {folder}, nor is any before it.")
 
 
-def _check_fit(marker: Marker, size: Size, variables: Sequence[Variable]) -> None:
+def _check_fit(marker: Marker, size: Size, variables: Sequence[Variable], params: Mapping[str, ParamValue]) -> None:
     held = f"The checkpoint at step {marker.step}"
     if marker.global_batch_size != size.batch:
         raise TrainingFailed(
@@ -316,14 +323,21 @@ def _check_fit(marker: Marker, size: Size, variables: Sequence[Variable]) -> Non
     theirs, ours = [(v.shape, v.dtype) for v in marker.variables], [(v.shape, v.dtype) for v in variables]
     if theirs == ours:
         return
+    sizes = f"{len(theirs)} variables, the program has {len(ours)}"
     for there, here in zip(marker.variables, variables, strict=False):
         if (there.shape, there.dtype) != (here.shape, here.dtype):
-            raise TrainingFailed(
-                f"{held} does not fit this program: it holds {_shown(there)} where the program has {_shown(here)}."
-            )
-    raise TrainingFailed(
-        f"{held} does not fit this program: it holds {len(theirs)} variables, the program has {len(ours)}."
-    )
+            sizes = f"{_shown(there)} where the program has {_shown(here)}"
+            break
+    raise TrainingFailed(f"{held} does not fit this program: it holds {sizes}. {_remedy(marker, params)}")
+
+
+def _remedy(marker: Marker, params: Mapping[str, ParamValue]) -> str:
+    """What the job that wrote it was given otherwise, as far as the marker tells."""
+    other = {name: value for name, value in marker.params.items() if name in params and params[name] != value}
+    if not other:
+        return f"Run the program of j-{marker.job_id}, which wrote it."
+    listed = ", ".join(f"{name} {value!r:.40}" for name, value in other.items())
+    return f"j-{marker.job_id}, which wrote it, had {listed}: set what shapes the model to that."
 
 
 def _shown(variable: Variable) -> str:
