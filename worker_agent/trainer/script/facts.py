@@ -80,14 +80,13 @@ def facts_of(strategy: Any) -> dict[str, FactValue]:
 
 def _communication(extended: Any, devices: list[str]) -> str:
     """In the words of the recipes' strategies."""
-    reduction = getattr(extended, "_cross_device_ops", None)
-    if reduction is None:
-        held_by = {name.rpartition("device:")[2] for name in extended.parameter_devices}
-        return f"through {held_by.pop()}" if len(held_by) == 1 else type(extended).__name__.removesuffix("Extended")
-    if not extended._in_multi_worker_mode():
-        return type(reduction).__name__
-    may_use_nccl = extended._communication_options.implementation.value != "RING"
-    return "NCCL" if may_use_nccl and all("GPU" in name for name in devices) else "RING over gRPC"
+    if extended._in_multi_worker_mode():
+        may_use_nccl = extended._communication_options.implementation.value != "RING"
+        return "NCCL" if may_use_nccl and all("GPU" in name for name in devices) else "RING over gRPC"
+    held_by = {name.rpartition("device:")[2] for name in extended.parameter_devices}
+    if len(held_by) == 1:
+        return f"through {held_by.pop()}"
+    return type(getattr(extended, "_cross_device_ops", extended)).__name__.removesuffix("Extended")
 
 
 def _known(run: Run) -> dict[str, FactValue]:
