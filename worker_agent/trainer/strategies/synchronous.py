@@ -84,7 +84,7 @@ def train(task: Task, strategy: tf.distribute.Strategy, *, communication: str) -
     )
     if run.chief:
         export.write(run, recipe, learner.model, metrics=trained.metrics, steps=trained.steps)
-    elif learner.saves_together:
+    elif learner.saves_together and run.artifacts is not None:
         with TemporaryDirectory(prefix="export-") as scratch:
             dropped = replace(run, artifacts=Path(scratch) / "artifacts")
             export.write(dropped, recipe, learner.model, metrics=trained.metrics, steps=trained.steps)
