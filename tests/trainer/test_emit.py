@@ -2,6 +2,7 @@
 
 import io
 import math
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -83,6 +84,23 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert Reader(tmp_path / "trainer").read().records == []
     emitter.close()
     assert not sink.pending
+    assert len(Reader(tmp_path / "trainer").read().records) == 1
+
+
+def test_a_training_that_ends_while_the_disk_is_full_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = SpoolSink(tmp_path / "trainer", "")
+    emitter = Emitter(sink)
+    with monkeypatch.context() as full:
+        full.setattr(sink._writer, "flush", _refuse)
+        emitter.log(1, loss=1.0)
+        leaving = threading.Thread(target=emitter.close)
+        leaving.start()
+        leaving.join(0.3)
+        assert leaving.is_alive()
+    leaving.join(5)
+    assert not leaving.is_alive()
     assert len(Reader(tmp_path / "trainer").read().records) == 1
 
 

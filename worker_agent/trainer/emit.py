@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic, sleep, time
 from typing import Protocol, TextIO
 
 from worker_agent.protocol import codec
@@ -23,6 +23,7 @@ from worker_agent.trainer.pulse import Pulse
 FLUSH_S = 0.05
 SYNC_S = 0.2
 CLOSE_WAIT_S = 0.5
+DISK_WAIT_S = 120.0
 RECORD_NUMBERS_MAX = 20_000
 PRINT_EVERY_S = 2.0
 
@@ -141,7 +142,11 @@ class SpoolSink:
             return
 
     def close(self) -> None:
-        """Close file and bell; what a full disk still refuses is lost here, and only here."""
+        """Close file and bell. A full disk is waited for; what it refuses for `DISK_WAIT_S` is lost, only here."""
+        until = monotonic() + DISK_WAIT_S
+        while self.pending and monotonic() < until:
+            sleep(FLUSH_S)
+            self.write([])
         self._bell.close()
         with contextlib.suppress(OSError):
             self._writer.close()
