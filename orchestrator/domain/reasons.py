@@ -8,6 +8,8 @@ from worker_agent.protocol.records import KERNELS_VIEW
 from worker_agent.protocol.states import Cause, ReplicaStatus, Role
 
 LAST_LINES = " The last lines it wrote:\n"
+# A longer one is cut where it is stored.
+REASON_CHARS = 8000
 
 
 @dataclass(frozen=True)

@@ -53,13 +53,7 @@ def store(
     Raises `NotFound` (no such replica on this node), `Conflict` (another attempt), `Invalid` (name, size or digest)
     and `NoSpace`.
     """
-    replica = Replica.objects.select_related("job").filter(pk=replica_id, node=node).first()
-    if replica is None:
-        raise NotFound("This node runs no such replica.")
-    if replica.attempt != attempt:
-        raise Conflict(f"The replica belongs to attempt {replica.attempt}, not {attempt}.")
-    if fencing.is_fenced(replica):
-        raise Conflict("The replica was given up, and another one has been launched in its place.")
+    replica = fencing.sender(node=node, replica_id=replica_id, attempt=attempt)
     _check_name(name)
     if not SHA256.fullmatch(sha256):
         raise Invalid([FieldError("sha256", "The SHA-256 of the file: 64 hexadecimal digits in lower case.")])

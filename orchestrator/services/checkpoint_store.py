@@ -48,7 +48,7 @@ def offer(*, node: Node, replica_id: int, attempt: int, marker: bytes) -> Offere
 
     Raises `NotFound` (no such replica on this node), `Conflict` (another attempt) and `Invalid`.
     """
-    replica = _replica(node, replica_id, attempt)
+    replica = fencing.sender(node=node, replica_id=replica_id, attempt=attempt)
     described = _read(marker, replica)
     known = Checkpoint.objects.filter(job=replica.job, name=described.name).first()
     if known is not None and known.usable:
@@ -65,7 +65,7 @@ def offer(*, node: Node, replica_id: int, attempt: int, marker: bytes) -> Offere
 
 def take(*, node: Node, replica_id: int, attempt: int, name: str, file: str, chunks: Iterable[bytes]) -> None:
     """One file of a checkpoint whose marker was offered; raises as `offer` does, and `NoSpace`."""
-    replica = _replica(node, replica_id, attempt)
+    replica = fencing.sender(node=node, replica_id=replica_id, attempt=attempt)
     folder = _incoming(replica, name) if _is_sound(name) else Path()
     try:
         described = _read((folder / MARKER).read_bytes(), replica)
@@ -137,17 +137,6 @@ def _complete(replica: Replica, described: Marker, folder: Path, marker: bytes) 
         if job.status == JobStatus.SUBMITTED:  # it may be the one that its next launch waits for
             enqueue.dispatch_job(job.pk)
     return row
-
-
-def _replica(node: Node, replica_id: int, attempt: int) -> Replica:
-    replica = Replica.objects.select_related("job").filter(pk=replica_id, node=node).first()
-    if replica is None:
-        raise NotFound("This node runs no such replica.")
-    if replica.attempt != attempt:
-        raise Conflict(f"The replica belongs to attempt {replica.attempt}, not {attempt}.")
-    if fencing.is_fenced(replica):
-        raise Conflict("The replica was given up, and another one has been launched in its place.")
-    return replica
 
 
 def _read(marker: bytes, replica: Replica) -> Marker:

@@ -21,7 +21,7 @@ class Invalid(Exception):
         self.errors = errors
 
 
-def words_of(refused: "Invalid | Conflict") -> str:
+def words_of(refused: "Invalid | Conflict | Forbidden") -> str:
     """A refusal as sentences, without the names of fields: for a page that has no field to put them at."""
     return " ".join(error.message for error in refused.errors) if isinstance(refused, Invalid) else str(refused)
 

@@ -1,4 +1,5 @@
-"""What of an earlier launch may still run although its node is silent: reads for dispatch, records and the sweep.
+"""What of an earlier launch may still run although its node is silent: reads for dispatch, uploads, records and the
+sweep.
 
 The shim ends a process whose node has been out of touch for longer than the lease that came with its launch
 (`worker_agent/lease.py`). A replica that was given up with its node holds its devices and ports until that must have
@@ -8,7 +9,9 @@ happened (`silence.py`); so long its job is not launched again, and after it wha
 import msgspec
 from django.conf import settings
 
-from orchestrator.models import Command, Job, Replica
+from orchestrator.models import Command, Job, Node, Replica
+from orchestrator.queries.errors import NotFound
+from orchestrator.services.errors import Conflict
 from worker_agent.protocol.codec import decode_command
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.states import ReplicaStatus
@@ -30,6 +33,19 @@ def waits_for(job: Job) -> str:
 def is_fenced(replica: Replica) -> bool:
     """Whether another one has been launched in the place of this lost replica: what it still says counts no more."""
     return replica.status == ReplicaStatus.LOST and (replica.superseded or replica.attempt < replica.job.attempt)
+
+
+def sender(*, node: Node, replica_id: int, attempt: int) -> Replica:
+    """The replica that sends a file from this node; raises `NotFound` (none of this node) and `Conflict` (what it says
+    counts no more)."""
+    replica = Replica.objects.select_related("job").filter(pk=replica_id, node=node).first()
+    if replica is None:
+        raise NotFound("This node runs no such replica.")
+    if replica.attempt != attempt:
+        raise Conflict(f"The replica belongs to attempt {replica.attempt}, not {attempt}.")
+    if is_fenced(replica):
+        raise Conflict("The replica was given up, and another one has been launched in its place.")
+    return replica
 
 
 def lease_s(replica: Replica) -> float:

@@ -15,7 +15,7 @@ from orchestrator.domain import failure, pauses, restarts
 from orchestrator.domain.failure import End, Finish, GangFacts, Relaunch, Replace, Run
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.domain.pauses import Kept, Rest
-from orchestrator.domain.reasons import is_culprit, reason_of
+from orchestrator.domain.reasons import REASON_CHARS, is_culprit, reason_of
 from orchestrator.models import Attempt, Job, Node, Replica, User
 from orchestrator.services import outbox, pausing, replacing, standing, transitions
 from orchestrator.services.standing import replica_facts
@@ -27,7 +27,6 @@ from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strate
 # evaluator when it waits for checkpoints.
 PHASES_AT_WORK = frozenset({"training", "serving", "evaluating"})
 AS_MEANT = frozenset({Cause.COMPLETED, Cause.STOPPED, Cause.PAUSED})
-REASON_CHARS = 8000
 PHASE_CHARS = 24
 # Run, then End or Finish, then perhaps Relaunch: more answers in a row would be a fault of `decide`.
 MOST_MOVES = 4
@@ -200,7 +199,7 @@ def end_attempt(
         job=job, to=to, now=now, text=said, actor=actor, cause=cause.value, reason=reason[:REASON_CHARS], waiting_for=""
     )
     replacing.give_up(job)
-    for replica in job.replicas.filter(attempt=job.attempt).exclude(status__in=TERMINAL_REPLICA).select_related("node"):
+    for replica in standing.live(job):
         why = reason or "The training has ended."
         outbox.post_stop(replica=replica, reason=why, now=now, cause=cause if stacks else Cause.STOPPED, stacks=stacks)
 

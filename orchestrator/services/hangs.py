@@ -10,7 +10,7 @@ from orchestrator.domain import hangs
 from orchestrator.domain.hangs import Limits, Rank
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Job, Replica
-from orchestrator.services import gang
+from orchestrator.services import gang, standing
 from worker_agent.protocol.states import Cause, JobStatus
 
 # A node that was not heard of so lately says nothing of its processes: that is another matter (`reconcile`).
@@ -48,8 +48,7 @@ def _look_at(job_id: int, limits: Limits, listening_since: datetime, now: dateti
     job = Job.objects.select_for_update().filter(pk=job_id, status__in=AT_WORK).first()
     if job is None:
         return
-    rows = job.replicas.filter(attempt=job.attempt, superseded=False).exclude(status__in=TERMINAL_REPLICA)
-    live = list(rows.select_related("node"))
+    live = standing.live(job)
     if not all(row.node and row.node.last_seen_at and row.node.last_seen_at >= now - HEARD_WITHIN for row in live):
         return
     reason = hangs.reason_of_hang(

@@ -109,7 +109,8 @@ def resume_job(*, job_id: int, checkpoint_id: int, by: User) -> Job:
     if row is None:
         raise NotFound("This job has no such checkpoint.")
     spec = msgspec.structs.replace(job.typed_spec, resume_from=row.pk)
-    for _field, problem in checkpoints.source_of(spec, by=by).errors:
+    if errors := checkpoints.source_of(spec, by=by).errors:
+        _field, problem = errors[0]
         raise Conflict(f"{problem[:1].upper()}{problem[1:]}.")
     with transaction.atomic():
         return _create(

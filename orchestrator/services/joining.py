@@ -19,7 +19,7 @@ from django.db import transaction
 from orchestrator import enqueue
 from orchestrator.models import Cluster, JoinToken, Node, User, digest_of
 from orchestrator.services import transitions
-from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invalid
+from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invalid, words_of
 from orchestrator.services.transitions import announce_node
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.envelope import sign_request
@@ -152,8 +152,7 @@ def _record_refusal(error: Forbidden | Invalid | Conflict, *, row: JoinToken | N
     told_lately = f"join-refused-{row.cluster_id if row else 'unknown'}"
     if isinstance(error, Forbidden) and not cache.add(told_lately, 1, timeout=REFUSAL_GAP_S):
         return
-    why = " ".join(wrong.message for wrong in error.errors) if isinstance(error, Invalid) else str(error)
-    words = str(_storable(f"A machine could not join {place} as {name[:NAME_SHOWN]!r}. {why}"))
+    words = str(_storable(f"A machine could not join {place} as {name[:NAME_SHOWN]!r}. {words_of(error)}"))
     transitions.record(kind="node_refused", text=words[:EVENT_CHARS], actor=row.created_by if row else None)
 
 

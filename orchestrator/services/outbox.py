@@ -64,14 +64,10 @@ def post_stop(
     stacks: bool = False,
 ) -> None:
     """Ask the replica's node to end it, within the usual time where no `grace_s` is given."""
-    if replica.node is None:
-        return
-    Replica.objects.filter(pk=replica.pk).update(stop_sent_at=now)
-    post(
-        node=replica.node,
-        replica=replica,
-        now=now,
-        build=lambda command_id: commands.Stop(
+    _ask_to_end(
+        replica,
+        now,
+        lambda command_id: commands.Stop(
             command_id=command_id,
             replica_id=replica.pk,
             attempt=replica.attempt,
@@ -87,15 +83,8 @@ def post_stop(
 def repeat_stop(*, replica: Replica, last: Command, now: datetime) -> None:
     """Ask once more, in the words of the `last` stop."""
     stop = decode_command(bytes(last.body))
-    if replica.node is None or not isinstance(stop, commands.Stop):
-        return
-    Replica.objects.filter(pk=replica.pk).update(stop_sent_at=now)
-    post(
-        node=replica.node,
-        replica=replica,
-        now=now,
-        build=lambda command_id: msgspec.structs.replace(stop, command_id=command_id),
-    )
+    if isinstance(stop, commands.Stop):
+        _ask_to_end(replica, now, lambda command_id: msgspec.structs.replace(stop, command_id=command_id))
 
 
 def acknowledge(*, command_id: int, node: Node, refused: str, now: datetime) -> Command | None:
@@ -130,6 +119,12 @@ def resend(*, now: datetime) -> int:
         else:
             sent += 1
     return sent
+
+
+def _ask_to_end(replica: Replica, now: datetime, build: Callable[[int], commands.Command]) -> None:
+    if replica.node is not None:
+        Replica.objects.filter(pk=replica.pk).update(stop_sent_at=now)
+        post(node=replica.node, replica=replica, now=now, build=build)
 
 
 def _needless(row: Command, now: datetime) -> bool:

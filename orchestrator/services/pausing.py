@@ -15,7 +15,7 @@ from orchestrator.domain.failure import GangFacts
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.domain.pauses import Kept, Pause, Rest
 from orchestrator.models import Cursor, Job, Replica, User
-from orchestrator.services import outbox
+from orchestrator.services import outbox, standing
 from orchestrator.services.transitions import announce_job, move_job, record
 from worker_agent.protocol.records import Stream
 from worker_agent.protocol.states import Cause, JobStatus, Kind, Role, Strategy
@@ -36,7 +36,7 @@ def begin(*, job: Job, reason: str, now: datetime, requeue: bool = False, actor:
         requeue=requeue,
         cause="" if saving else Cause.PAUSED.value,
     )
-    rows = list(_live(job))
+    rows = standing.live(job)
     # A script may save by itself when it gets SIGTERM: it has the same time for that.
     grace_s = settings.PAUSE_GRACE_S if saving or spec.kind is Kind.SCRIPT else None
     for row in _savers(job, rows) if saving else rows:
@@ -80,7 +80,7 @@ def end_rest(job: Job, decision: Rest, *, now: datetime) -> None:
     saved = decision.cause is Cause.PAUSED
     Job.objects.filter(pk=job.pk).update(cause=decision.cause.value)
     job.refresh_from_db()
-    for row in _live(job):
+    for row in standing.live(job):
         outbox.post_stop(
             replica=row,
             reason=decision.reason,
@@ -103,11 +103,6 @@ def keep(job: Job, decision: Kept, *, now: datetime) -> None:
     if job.requeue:
         resume(job=job, text="It goes back into the queue by itself.", now=now)
     enqueue.dispatch_waiting()
-
-
-def _live(job: Job) -> Sequence[Replica]:
-    rows = job.replicas.filter(attempt=job.attempt).exclude(status__in=TERMINAL_REPLICA)
-    return list(rows.select_related("node"))
 
 
 def _savers(job: Job, rows: Sequence[Replica]) -> list[Replica]:

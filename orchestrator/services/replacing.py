@@ -12,7 +12,7 @@ from functools import partial
 from django.db.models import F
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
-from orchestrator.domain.reasons import LAST_LINES, reason_of
+from orchestrator.domain.reasons import LAST_LINES, REASON_CHARS, reason_of
 from orchestrator.domain.roles import Part, in_words
 from orchestrator.models import Attempt, Checkpoint, Job, Replacement, Replica
 from orchestrator.services import checkpoints, outbox, standing, transitions
@@ -23,7 +23,6 @@ from worker_agent.protocol.states import Cause, ReplicaStatus
 EVENT = "part_replaced"
 # A checkpoint that is on its way is waited for; one that has not come by then will not.
 CHECKPOINT_WITHIN = timedelta(seconds=60)
-REASON_CHARS = 8000
 
 
 def carry_out(job: Job, parts: Sequence[Part], *, now: datetime) -> str:

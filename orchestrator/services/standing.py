@@ -1,6 +1,7 @@
 """How a job's processes stand, and what it has been through, as the rules in `domain` see them."""
 
 from orchestrator.domain import failure, restarts
+from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.domain.reasons import ReplicaFacts
 from orchestrator.domain.restarts import Blame, Ended
 from orchestrator.models import Job, Replacement, Replica
@@ -26,6 +27,12 @@ def replica_facts(replica: Replica) -> ReplicaFacts:
         ended_at=replica.ended_at,
         node_takes=takes,
     )
+
+
+def live(job: Job) -> list[Replica]:
+    """The processes of the job's present attempt that have not ended, with their nodes."""
+    rows = job.replicas.filter(attempt=job.attempt).exclude(status__in=TERMINAL_REPLICA)
+    return list(rows.select_related("node"))
 
 
 def present(job: Job) -> tuple[ReplicaFacts, ...]:
