@@ -80,7 +80,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
 
     `node` is the name of the node that is asked, `own` are the doors it would open, `others` those on other nodes, with
     whom it meets within `window_s`; `key` is known to the nodes of this preflight alone. `checkpoints` is the folder
-    that the cluster shares, "" where it shares none. `builds` asks for the program to be loaded and its model built.
+    that the cluster shares, "" where it shares none. `builds` asks for the program to be loaded and its model built,
+    `trains` for the first batch of it to be trained as well.
     """
 
     command_id: int
@@ -95,6 +96,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
     env: dict[str, str] = {}
     checkpoints: str = ""
     builds: bool = False
+    trains: bool = True
     window_s: float = 10.0
     build_limit_s: float = 120.0
 

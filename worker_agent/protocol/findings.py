@@ -5,12 +5,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing found: what, why it matters, what to do; clauses without a full stop. `blocks` False is a warning."""
+    """One thing found: what, why it matters, what to do; clauses without a full stop. `blocks` False is a warning.
+
+    `certain`: the training itself would refuse it, wherever it runs; other errors are the user's program's own.
+    """
 
     what: str
     why: str
     remedy: str
     blocks: bool = True
+    certain: bool = False
 
     @property
     def sentence(self) -> str:
