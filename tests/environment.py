@@ -32,6 +32,7 @@ def prepare() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.config.settings"
     os.environ["TRAINYARD_SECRET_KEY"] = "only-for-tests-0123456789-0123456789-0123456789-0123456789"
     os.environ["TRAINYARD_DATA_DIR"] = str(HOME)
+    os.environ["TRAINYARD_REHEARSE"] = "false"  # tests of dispatching have no agents that answer
     os.environ["TRAINYARD_ALLOWED_HOSTS"] = '["testserver", "127.0.0.1", "localhost"]'
     if ON_POSTGRES:
         os.environ["TRAINYARD_DATABASE_URL"] = _start_postgres()

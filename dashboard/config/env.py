@@ -34,6 +34,7 @@ class Env(BaseSettings):
     lease_s: float = Field(default=30.0, ge=0)
     hang_after_s: float = Field(default=300.0, ge=0)
     hang_phase_s: float = Field(default=1800.0, ge=0)
+    rehearse: bool = True
     node_failures_cordon: int = Field(default=5, ge=0)
     sweep_every_s: float = 2.0
     command_resend_s: float = 5.0

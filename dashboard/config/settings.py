@@ -158,6 +158,7 @@ NODE_LOST_AFTER_S = env.node_lost_after_s
 LEASE_S = env.lease_s
 HANG_AFTER_S = env.hang_after_s
 HANG_PHASE_S = env.hang_phase_s
+REHEARSE = env.rehearse
 NODE_FAILURES_CORDON = env.node_failures_cordon
 SWEEP_EVERY_S = env.sweep_every_s
 COMMAND_RESEND_S = env.command_resend_s

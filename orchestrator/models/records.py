@@ -106,6 +106,8 @@ class Event(models.Model):
 class Preflight(models.Model):
     """A check on the nodes of a job that was not submitted (yet): what was asked, and what each node found.
 
+    With a `job`, it is that job's rehearsal: asked for by Trainyard itself before the first launch
+    (`services/rehearsals.py`). Jobs of one `fingerprint` (`domain/fingerprint.py`) are built alike.
     `nodes` holds by node id what was asked of it and its answer (see `services/preflights.py`), `findings` what the
     control plane found by itself. `doors` are the (host, port) pairs that are tried until `ports_until`: nothing is
     placed on them meanwhile. It is running until `ended_at`.
@@ -115,6 +117,8 @@ class Preflight(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="preflights")
     code = models.ForeignKey(Code, on_delete=models.CASCADE, related_name="preflights")
     spec = models.JSONField()
+    fingerprint = models.CharField(max_length=64, db_index=True)
+    job = models.ForeignKey(Job, null=True, on_delete=models.CASCADE, related_name="rehearsals")
     nodes = models.JSONField(default=dict)
     findings = models.JSONField(default=list)
     doors = models.JSONField(default=list)

@@ -13,13 +13,13 @@ from django.db import IntegrityError, transaction
 from orchestrator.domain import planning, preflight
 from orchestrator.domain.planning import ClusterView, Placed, PlannedReplica
 from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Node, Replica
-from orchestrator.services import checkpoints, fencing, outbox
+from orchestrator.services import checkpoints, fencing, outbox, rehearsals
 from orchestrator.services.checkpoints import NotThere
 from orchestrator.services.launching import launch_of
 from orchestrator.services.snapshot import cluster_view
-from orchestrator.services.transitions import announce_job, announce_replicas, move_job
+from orchestrator.services.transitions import announce_job, announce_replicas, move_job, record
 from worker_agent.protocol.job_spec import JobSpec
-from worker_agent.protocol.states import JobStatus, Role
+from worker_agent.protocol.states import Cause, JobStatus, Role
 
 logger = logging.getLogger(__name__)
 
@@ -58,13 +58,19 @@ def _dispatch(job_id: int, now: datetime) -> bool:
     view = cluster_view(cluster, ports_avoided=avoided, now=now)
     outcome = planning.place(spec, view, port_offset=(job.pk + job.attempt) * PORT_STRIDE)
     begin = checkpoints.to_begin_with(job, spec, now=now)
-    reason = fencing.waits_for(job) or _why_not(begin, outcome) or _blocked(spec, view, outcome)
+    rehearsed = rehearsals.of(job=job, spec=spec, cluster=cluster, view=view, now=now)
+    if rehearsed.refused:
+        _refuse(job, rehearsed.refused, now)
+        return False
+    reason = fencing.waits_for(job) or _why_not(begin, outcome) or _blocked(spec, view, outcome) or rehearsed.waits_for
     if not isinstance(outcome, Placed) or isinstance(begin, NotThere) or reason:
         if job.waiting_for != reason:
             Job.objects.filter(pk=job.pk).update(waiting_for=reason, not_before=None)
             job.waiting_for, job.not_before = reason, None
             announce_job(job)
         return False
+    for warning in rehearsed.warnings:
+        record(kind="preflight", text=f"Found before it started: {warning}.", job=job)
     _apply(job, cluster, spec, outcome.replicas, begin, now)
     return True
 
@@ -83,6 +89,18 @@ def _blocked(spec: JobSpec, view: ClusterView, outcome: Placed | planning.NotNow
         return ""
     found = preflight.findings(spec, planning.nodes_of(outcome.replicas, view))
     return next((finding.sentence for finding in found if finding.blocks), "")
+
+
+def _refuse(job: Job, reason: str, now: datetime) -> None:
+    move_job(
+        job=job,
+        to=JobStatus.FAILED,
+        now=now,
+        text=f"Nothing was started. {reason}",
+        cause=Cause.LAUNCH_REFUSED.value,
+        reason=reason,
+        waiting_for="",
+    )
 
 
 def _apply(

@@ -19,6 +19,7 @@ from django.db import transaction
 
 from orchestrator import enqueue
 from orchestrator.domain import planning
+from orchestrator.domain.fingerprint import fingerprint
 from orchestrator.domain.planning import ClusterView, NotNow, Placed, PlannedReplica
 from orchestrator.models import Cluster, Command, Node, Preflight, User
 from orchestrator.queries.errors import NotFound
@@ -80,8 +81,9 @@ def begin(*, request: object, by: User, now: datetime) -> Preflight:
     """Ask the nodes that the request's job would get now; `Invalid` names every wrong field."""
     if not by.may_run_jobs:
         raise Forbidden("Your role lets you look at jobs, not check or create them.")
-    Preflight.objects.filter(created_at__lt=now - KEPT_FOR).delete()
-    if Preflight.objects.filter(owner=by, ended_at=None, created_at__gt=now - BUILT_WITHIN).count() >= AT_ONCE_MAX:
+    forget_old(now=now)
+    running = Preflight.objects.filter(owner=by, job=None, ended_at=None, created_at__gt=now - BUILT_WITHIN)
+    if running.count() >= AT_ONCE_MAX:
         raise Conflict(f"{AT_ONCE_MAX} of your checks are running: wait for one of them to end.")
     checked = submission.check(request, by=by)
     if checked.errors or checked.spec is None or checked.program is None or checked.cluster is None:
@@ -90,7 +92,7 @@ def begin(*, request: object, by: User, now: datetime) -> Preflight:
     with transaction.atomic():
         cluster = Cluster.objects.select_for_update().get(pk=checked.cluster.pk)
         view = cluster_view(cluster, now=now)
-        placed = _place(checked.spec, view)
+        placed = place(checked.spec, view)
         findings = [*checked.findings]
         if isinstance(placed, str):
             remedy = "Check again when there is room, or start the job: it waits"
@@ -102,6 +104,7 @@ def begin(*, request: object, by: User, now: datetime) -> Preflight:
             cluster=cluster,
             code_id=checked.program.ref.sha256,
             spec=plain(checked.spec),
+            fingerprint=fingerprint(checked.spec),
             findings=[asdict(finding) for finding in findings],
             doors=[[door.host, door.port] for door in doors],
             ports_until=now + ANSWER_WITHIN,
@@ -120,7 +123,7 @@ def on_probed(*, node: Node, report: Probed, now: datetime) -> None:
         return
     asked["report"] = _tidy(plain(report))
     if all("report" in each for each in row.nodes.values()):
-        _end(row, now)
+        end(row, now=now)
     row.save(update_fields=["nodes", "ended_at", "ports_until"])
 
 
@@ -130,11 +133,11 @@ def look(*, preflight_id: int, by: User, now: datetime) -> View:
         row = Preflight.objects.select_for_update().filter(pk=preflight_id).first()
         if row is None or (row.owner_id != by.pk and not by.may_administer):
             raise NotFound("There is no such check, or it has been forgotten: they are kept for a day.")
-        acked = _acked(row)
+        acked = acknowledged(row)
         unanswered = [(pk, asked) for pk, asked in _by_name(row) if "report" not in asked]
         late = [(pk, asked) for pk, asked in unanswered if row.ended_at or now > _due(row, asked, acked)]
         if row.ended_at is None and len(late) == len(unanswered):
-            _end(row, now)
+            end(row, now=now)
             row.save(update_fields=["ended_at", "ports_until"])
     silent = [_silent(asked["name"], pk, acked=asked["command"] in acked, now=now) for pk, asked in late]
     reports = [asked["report"] for _, asked in _by_name(row) if "report" in asked]
@@ -151,12 +154,12 @@ def look(*, preflight_id: int, by: User, now: datetime) -> View:
 
 def warnings_about(spec: JobSpec, *, by: User, now: datetime) -> list[str]:
     """What the latest check of exactly this job has found, as sentences for its history."""
-    rows = Preflight.objects.filter(owner=by, created_at__gt=now - RECENT, code_id=spec.code.sha256)
-    row = next((row for row in rows.order_by("-pk")[:10] if row.spec == plain(spec)), None)
+    alike = Preflight.objects.filter(owner=by, created_at__gt=now - RECENT, fingerprint=fingerprint(spec))
+    row = alike.filter(job=None).order_by("-pk").first()
     return [f"{found.what}: {found.why}" for found in _of_the_nodes(row)] if row else []
 
 
-def _place(spec: JobSpec, view: ClusterView) -> tuple[PlannedReplica, ...] | str:
+def place(spec: JobSpec, view: ClusterView) -> tuple[PlannedReplica, ...] | str:
     """Where it would run: now, else once the devices are free that others hold. Or why nowhere."""
     outcome = planning.place(spec, view)
     if isinstance(outcome, NotNow):
@@ -177,11 +180,34 @@ def _ask(
 ) -> None:
     """A `Probe` for each node; the leader's builds the program."""
     writes = spec.kind is Kind.RECIPE and spec.checkpoints_kept > 0
-    leader = next((each for each in placed if each.role is Role.CHIEF), next(iter(placed), None))
-    common = Probe(
+    leader = leader_of(placed)
+    common = msgspec.structs.replace(
+        question(row, cluster, spec), key=secrets.token_hex(16), checkpoints=cluster.checkpoint_place if writes else ""
+    )
+    for node in Node.objects.filter(pk__in={replica.node_id for replica in placed}).order_by("name"):
+        here = [replica for replica in placed if replica.node_id == node.pk]
+        probe = msgspec.structs.replace(
+            common,
+            own=[_door(door) for door in doors if door.node_id == node.pk],
+            others=[_door(door) for door in doors if door.node_id != node.pk],
+            devices=[index for replica in here for index in replica.devices],
+            device_kind=next((replica.device_kind for replica in here if replica.devices), DeviceKind.CPU),
+            builds=leader in here,
+        )
+        post(row, node, probe, now=now)
+
+
+def leader_of(placed: tuple[PlannedReplica, ...]) -> PlannedReplica | None:
+    """Whose node builds the program: the chief's, else the first one's."""
+    return next((each for each in placed if each.role is Role.CHIEF), next(iter(placed), None))
+
+
+def question(row: Preflight, cluster: Cluster, spec: JobSpec) -> Probe:
+    """What is the same for every node that is asked; nothing is looked at yet."""
+    return Probe(
         command_id=0,
         preflight_id=row.pk,
-        key=secrets.token_hex(16),
+        key="",
         node="",
         own=[],
         others=[],
@@ -189,23 +215,16 @@ def _ask(
         device_kind=DeviceKind.CPU,
         spec=spec,
         env={**{str(name): str(value) for name, value in cluster.environment.items()}, **spec.env},
-        checkpoints=cluster.checkpoint_place if writes else "",
         window_s=WINDOW_S,
         build_limit_s=BUILD_LIMIT_S,
     )
-    for node in Node.objects.filter(pk__in={replica.node_id for replica in placed}).order_by("name"):
-        here = [replica for replica in placed if replica.node_id == node.pk]
-        probe = msgspec.structs.replace(
-            common,
-            node=node.name,
-            own=[_door(door) for door in doors if door.node_id == node.pk],
-            others=[_door(door) for door in doors if door.node_id != node.pk],
-            devices=[index for replica in here for index in replica.devices],
-            device_kind=next((replica.device_kind for replica in here if replica.devices), DeviceKind.CPU),
-            builds=leader in here,
-        )
-        command = outbox.post(node=node, replica=None, now=now, build=partial(_numbered, probe))
-        row.nodes[node.pk] = {"name": node.name, "command": command.pk, "builds": probe.builds}
+
+
+def post(row: Preflight, node: Node, probe: Probe, *, now: datetime) -> None:
+    """Ask one node, and note that it was asked."""
+    build = partial(_numbered, msgspec.structs.replace(probe, node=node.name))
+    command = outbox.post(node=node, replica=None, now=now, build=build)
+    row.nodes[node.pk] = {"name": node.name, "command": command.pk, "builds": probe.builds}
     row.save(update_fields=["nodes"])
 
 
@@ -226,13 +245,19 @@ def _tidy(value: Any) -> Any:
     return [_tidy(item) for item in value[:FINDINGS_MAX]] if isinstance(value, list) else value
 
 
-def _end(row: Preflight, now: datetime) -> None:
+def end(row: Preflight, *, now: datetime) -> None:
+    """It has ended, and its ports may be used; the caller saves it."""
     row.ended_at = now
     row.ports_until = now
     enqueue.dispatch_waiting()
 
 
-def _acked(row: Preflight) -> set[int]:
+def forget_old(*, now: datetime) -> None:
+    """Drop what nobody asks about any more."""
+    Preflight.objects.filter(created_at__lt=now - KEPT_FOR).delete()
+
+
+def acknowledged(row: Preflight) -> set[int]:
     """The commands that their agents have taken."""
     commands = [asked["command"] for asked in row.nodes.values()]
     taken = Command.objects.filter(pk__in=commands, refused="").exclude(acked_at=None)
