@@ -1,7 +1,8 @@
 """What a replica's folder on the node holds besides its plan, and how shim and daemon write it.
 
 `shim.json` (who the shim is), `stop.json` (that it is to end, and why), `shim.lock` (held by the shim while it lives),
-the spool with its last record, and the datagram that wakes the shipper.
+the spool with its last record, and the datagram that wakes the shipper. Where a program is only tried: what it printed,
+and what was found.
 """
 
 import contextlib
@@ -22,6 +23,8 @@ from worker_agent.verdict import Ending, StopRequest
 
 PLAN_FILE = "plan.json"
 LOCK_FILE = "shim.lock"
+OUTPUT_FILE = "output.log"
+RESULT_FILE = "result.json"
 
 T = TypeVar("T")
 

@@ -8,6 +8,15 @@ from worker_agent.protocol.commands import Launch
 LEASE_GRACE_S = 5.0
 
 
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan's program is not run, but looked at once in a sandbox with these limits; `trains` as in `Probe`."""
+
+    trains: bool
+    time_s: float
+    memory_bytes: int
+    nice: int
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Where one replica lives on the node's disk. Paths are absolute.
 
@@ -15,7 +24,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     what the training leaves for the user ("": nothing); `scratch` the private TMPDIR. `notify` is the agent's datagram
     socket: an empty datagram means "new bytes in the spool". `checkpoints` is where checkpoints are written ("": none
     are), `restore` the folder of the complete one to begin with ("": begin anew). `environments` is the agent's folder
-    of packages that jobs require. `lease` is the file in which the agent says when it was last in touch.
+    of packages that jobs require. `lease` is the file in which the agent says when it was last in touch. `trial` is set
+    where the plan is of no replica, and the program is only tried.
     """
 
     launch: Launch
@@ -31,3 +41,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     restore: str = ""
     environments: str = ""
     lease: str = ""
+    trial: Trial | None = None

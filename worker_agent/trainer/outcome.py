@@ -37,6 +37,10 @@ class TrainingFailed(Exception):
         self.cause = cause
 
 
+class NodeLacks(TrainingFailed):
+    """The same, for what is installed on this node: elsewhere the run might go on."""
+
+
 class Stopped(Exception):
     """The run was asked to end and does so between two executions."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from worker_agent.trainer.loop.learner import Learner, PerThread, RowsHere, replica_number, require
+from worker_agent.trainer.loop.learner import Learner, PerThread, RowsHere, own_parts, replica_number, require
 from worker_agent.trainer.loop.reduce import all_reduce
 from worker_agent.trainer.outcome import TrainingFailed
 
@@ -42,7 +42,7 @@ class Keras3(Learner):
         self._rows = RowsHere()
         inner = self.optimizer
         inner._all_reduce_sum_gradients = lambda grads_and_vars: list(grads_and_vars)
-        self.parts = inner.gradient_accumulation_steps or 1
+        self.parts = own_parts(model)
         self._average_every = inner.ema_overwrite_frequency if inner.use_ema else None
         inner.gradient_accumulation_steps = None
         inner.ema_overwrite_frequency = None

@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from worker_agent.trainer import runtime
-from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.outcome import NodeLacks, TrainingFailed
 
 
 class Learner(ABC):
@@ -161,6 +161,12 @@ def has_own_step(model: Any) -> bool:
     return type(model).train_step is not keras.Model.train_step
 
 
+def own_parts(model: Any) -> int:
+    """How many steps the recipe's optimizer would accumulate by itself; those of tf_keras cannot."""
+    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    return getattr(optimizer, "gradient_accumulation_steps", None) or 1
+
+
 def check_model(model: Any) -> Any:
     """`model` if it can be trained; raises `TrainingFailed`."""
     if not isinstance(model, keras.Model):
@@ -175,7 +181,7 @@ def require(owner: Any, *names: str) -> None:
     """Raise one clear sentence when Keras no longer has a name that the loop leans on."""
     missing = [name for name in names if not hasattr(owner, name)]
     if missing:
-        raise TrainingFailed(
+        raise NodeLacks(
             f"{runtime.keras_in_words()} has no {getattr(owner, '__name__', type(owner).__name__)}.{missing[0]}, which "
             "the training loop needs: install a version that this release of Trainyard was tested with."
         )

@@ -69,7 +69,7 @@ def sets_environment(run: Run) -> bool:
 
 
 def _launch(run: Run, emitter: Emitter, stop: ScriptStop) -> int:
-    folder = _working_folder(run)
+    folder = working_folder(run)
     requirements.provide(run, emitter)
     info = inspect_script(_sources(run))
     if info.problems:
@@ -197,7 +197,8 @@ def _sources(run: Run) -> list[tuple[str, str]]:
     ]
 
 
-def _working_folder(run: Run) -> Path:
+def working_folder(run: Run) -> Path:
+    """Where the script is run; raises `TrainingFailed` where the program has no such folder."""
     try:
         folder = run.code.joinpath(*safe_parts(run.spec.working_dir)) if run.spec.working_dir else run.code
     except ArchiveRefused as error:

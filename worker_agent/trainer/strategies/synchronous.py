@@ -32,7 +32,7 @@ def train(task: Task, strategy: tf.distribute.Strategy, *, communication: str) -
     recipe = program.load(run.entry, run.code, spec.params)
     with strategy.scope():
         learner = learner_of(recipe.model(), strategy)
-    parts = _parts(spec.accumulation, learner)
+    parts = parts_of(spec.accumulation, learner.parts)
     rows = data.Rows(recipe, "train")
     division = rows.division(spec.sharding, pipelines=run.workers)
     size = size_of(
@@ -91,13 +91,13 @@ def train(task: Task, strategy: tf.distribute.Strategy, *, communication: str) -
     _leave_together(strategy, run.workers)
 
 
-def _parts(asked: int, learner: Learner) -> int:
-    """In how many parts a step is computed: as the job asks, or as the recipe's optimizer does."""
-    if asked > 1 and learner.parts > 1 and asked != learner.parts:
+def parts_of(asked: int, own: int) -> int:
+    """In how many parts a step is computed: as the job asks, or as the recipe's optimizer does by itself (`own`)."""
+    if asked > 1 and own > 1 and asked != own:
         raise TrainingFailed(
-            f"The job accumulates {asked} parts of a step, the recipe's optimizer {learner.parts}: set one of the two."
+            f"The job accumulates {asked} parts of a step, the recipe's optimizer {own}: set one of the two."
         )
-    return max(asked, learner.parts)
+    return max(asked, own)
 
 
 def _one_replica(element_spec: Any) -> Any:

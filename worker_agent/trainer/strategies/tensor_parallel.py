@@ -50,7 +50,7 @@ def train(task: Task) -> None:
     compute_output_spec = private("keras.src.backend", "compute_output_spec")
     with variables.deferred():
         model = variables.checked(recipe.model())
-        batch = _symbols(train_data, size.batch)
+        batch = symbols(train_data, size.batch)
         if not all(layer.built for layer in model._flatten_layers()):
             compute_output_spec(model, batch[0], training=False)
     specs = layouts.of_model(model, recipe.layouts(), grid.model)
@@ -86,7 +86,7 @@ def _meet(task: Task) -> None:
         rendezvous.join(run, first, deadline=deadline, stop=task.stop)
 
 
-def _symbols(train_data: Any, rows: int) -> Any:
+def symbols(train_data: Any, rows: int) -> Any:
     """Symbols of a global batch."""
 
     def symbol(spec: tf.TensorSpec) -> Any:

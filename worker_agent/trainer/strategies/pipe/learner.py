@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from worker_agent.trainer.checkpoints import Variables
 from worker_agent.trainer.loop.keras3 import Keras3
-from worker_agent.trainer.loop.learner import check_model
+from worker_agent.trainer.loop.learner import check_model, has_own_step, own_parts
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.strategies.pipe.stages import Plan
 
@@ -15,10 +15,7 @@ class PipeLearner(Keras3):
     """Optimizer slots live and are updated beside the weights they belong to."""
 
     def __init__(self, model: Any, plan: Plan) -> None:
-        super().__init__(check_model(model), tf.distribute.get_strategy())
-        if self.has_own_step or self.parts > 1:
-            what = "a train_step of its own" if self.has_own_step else "gradient_accumulation_steps"
-            raise TrainingFailed(f"A pipeline cuts each step itself, and this model brings {what}: leave it out.")
+        super().__init__(checked(model), tf.distribute.get_strategy())
         self.plan = plan
         self.stages = plan.cut(model)
         self._stay_beside_weights()
@@ -46,6 +43,16 @@ class PipeLearner(Keras3):
                 return update(gradient, variable, rate)
 
         optimizer.add_variable_from_reference, optimizer.update_step = added, updated
+
+
+def checked(model: Any) -> Any:
+    """The model of `build_model`; raises `TrainingFailed` for what a pipeline does by itself."""
+    what = "a train_step of its own" if has_own_step(check_model(model)) else ""
+    if own_parts(model) > 1:
+        what = what or "gradient_accumulation_steps"
+    if what:
+        raise TrainingFailed(f"A pipeline cuts each step itself, and this model brings {what}: leave it out.")
+    return model
 
 
 class PipeVariables(Variables):
