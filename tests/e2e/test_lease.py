@@ -8,7 +8,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from orchestrator.embedded.programs import agent_folder
 from tests.e2e.line import Line
 from tests.e2e.stack import Stack, until
 
@@ -22,19 +21,6 @@ NODE_LOST_AFTER_S = 4
 def stack(tmp_path: Path) -> Iterator[Stack]:
     with Stack(tmp_path, settings={"LEASE_S": LEASE_S, "NODE_LOST_AFTER_S": NODE_LOST_AFTER_S}) as running:
         yield running
-
-
-@pytest.fixture
-def lines(stack: Stack) -> Iterator[dict[str, Line]]:
-    """By node, the line to Redis that its agent has."""
-    lines = {name: Line.of_node(agent_folder(stack.data, name)) for name in ("node-1", "node-2")}
-    for name in lines:
-        stack.kill_program(name)
-    yield lines
-    for line in lines.values():
-        line.mend()
-    for line in lines.values():
-        line.close()
 
 
 def test_a_node_that_is_cut_off(stack: Stack, lines: dict[str, Line]) -> None:

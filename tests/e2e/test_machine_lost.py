@@ -15,7 +15,6 @@ from tests.e2e.test_browser import page  # noqa: F401 - the fixture
 
 pytestmark = [pytest.mark.stack, pytest.mark.tf, pytest.mark.browser]
 
-NODES = ("node-1", "node-2", "node-3")
 GANG = {"recipe": "digits_mlp", "strategy": "multi_worker_mirrored", "workers": 2}
 NOTICED_MS = 30_000
 BACK_MS = 120_000
@@ -24,21 +23,8 @@ BACK_MS = 120_000
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     settings = {"LEASE_S": 8, "NODE_LOST_AFTER_S": 4}
-    with Stack(tmp_path_factory.mktemp("stack"), nodes=len(NODES), settings=settings) as running:
+    with Stack(tmp_path_factory.mktemp("stack"), nodes=3, settings=settings) as running:
         yield running
-
-
-@pytest.fixture
-def lines(stack: Stack) -> Iterator[dict[str, Line]]:
-    """By node, the line to Redis that its agent has."""
-    lines = {name: Line.of_node(agent_folder(stack.data, name)) for name in NODES}
-    for name in lines:
-        stack.kill_program(name)
-    yield lines
-    for line in lines.values():
-        line.mend()
-    for line in lines.values():
-        line.close()
 
 
 def test_a_gang_outlives_the_machine_of_its_first_worker(page: Page, stack: Stack, lines: dict[str, Line]) -> None:  # noqa: F811

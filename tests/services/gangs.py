@@ -2,7 +2,7 @@
 
 from datetime import datetime, timedelta
 
-from orchestrator.models import Cluster, Command, Job, Node, Replica
+from orchestrator.models import Checkpoint, Cluster, Command, Job, Node, Replica
 from orchestrator.services import dispatch, gang
 from tests.factories import make_cluster, make_job, make_node
 from worker_agent.protocol.records import Exit
@@ -52,6 +52,13 @@ def end(replica: Replica, cause: Cause, now: datetime, *, code=None, signal=None
     """The node says that the process group is gone."""
     record = Exit(at=now.timestamp(), code=code, signal=signal, cause=cause, message=message, final={})
     gang.on_exit(replica=replica, exit_record=record, now=now)
+
+
+def keep(job: Job, step: int, *, epoch: int = 1, place: str = "/shared/j", usable: bool = True) -> Checkpoint:
+    """A complete checkpoint; `place` is a folder that the nodes share, "" Trainyard's own store."""
+    name = f"step-{step:010d}-a{job.attempt}"
+    columns = {"step": step, "epoch": epoch, "size_bytes": 1, "sha256": "0" * 64, "place": place, "usable": usable}
+    return Checkpoint.objects.create(job=job, attempt=job.attempt, name=name, **columns)
 
 
 def refreshed(job: Job, replicas: list[Replica]) -> list[Replica]:

@@ -7,7 +7,7 @@ from orchestrator.queries import restarts
 from orchestrator.services import draining, gang, jobs, reconcile, strays
 from orchestrator.services.errors import Conflict, Forbidden
 from tests.factories import make_user
-from tests.services.gangs import end, later, launch, make_gang_job, make_lab, refreshed, run
+from tests.services.gangs import end, keep, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import decode_command
 from worker_agent.protocol.states import Cause, JobStatus, NodeState, Strategy
 
@@ -17,13 +17,6 @@ SAVED = "It saved a checkpoint and left."
 def stops_of(replica):
     rows = Command.objects.filter(replica=replica, kind="stop").order_by("pk")
     return [decode_command(bytes(row.body)) for row in rows]
-
-
-def keep(job, step, *, place="/shared/j", usable=True):
-    Job.objects.filter(pk=job.pk).update(step=step)
-    name = f"step-{step:010d}-a{job.attempt}"
-    columns = {"step": step, "epoch": 1, "size_bytes": 1, "sha256": "0" * 64, "place": place, "usable": usable}
-    return Checkpoint.objects.create(job=job, attempt=job.attempt, name=name, **columns)
 
 
 def test_a_pause_saves_frees_the_devices_and_is_taken_up_elsewhere(now, enqueued, django_capture_on_commit_callbacks):
@@ -36,6 +29,7 @@ def test_a_pause_saves_frees_the_devices_and_is_taken_up_elsewhere(now, enqueued
     for replica in replicas:
         (stop,) = stops_of(replica)
         assert (stop.save, stop.cause, stop.grace_s) == (True, Cause.PAUSED, 120)
+    Job.objects.filter(pk=job.pk).update(step=57)
     keep(job, 57)
     end(replicas[0], Cause.PAUSED, later(now, 1), code=75, message=SAVED)
     gang.advance(job_id=job.pk, now=later(now, 1))

@@ -2,11 +2,11 @@
 
 import pytest
 
-from orchestrator.models import Checkpoint, Command, Job, Node
+from orchestrator.models import Command, Job, Node
 from orchestrator.queries import restarts
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import checkpoint_store, gang, progress, reconcile
-from tests.services.gangs import acknowledge, end, later, make_gang_job, make_lab, refreshed, run
+from tests.services.gangs import acknowledge, end, keep, later, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol import codec
 from worker_agent.protocol.checkpoints import MARKER
 from worker_agent.protocol.commands import Launch
@@ -45,20 +45,6 @@ def work(replica, now, pid=2000):
     gang.on_phase(replica=replica, phase="training" if replica.role == "chief" else "serving", now=now)
 
 
-def keep(job, step):
-    Checkpoint.objects.create(
-        job=job,
-        attempt=job.attempt,
-        name=f"step-{step:010d}-a{job.attempt}",
-        step=step,
-        epoch=2,
-        size_bytes=1,
-        sha256="0" * 64,
-        place="/shared/j",
-        usable=True,
-    )
-
-
 def test_a_worker_comes_back_where_it_was_and_nothing_else_moves(job, now):
     before = one(job, "worker", 1)
     kill(job, "worker", later(now, 60), 1)
@@ -89,7 +75,7 @@ def test_a_worker_comes_back_where_it_was_and_nothing_else_moves(job, now):
 
 
 def test_a_lost_server_takes_the_chief_back_to_the_checkpoint(job, now):
-    keep(job, 40)
+    keep(job, 40, epoch=2)
     kill(job, "ps", later(now, 60))
     chief, server = one(job, "chief"), one(job, "ps")
     assert (job.status, chief.incarnation, server.incarnation) == (JobStatus.RUNNING, 0, 0)
@@ -118,9 +104,7 @@ def test_a_lost_server_takes_the_chief_back_to_the_checkpoint(job, now):
 
 def test_its_node_may_fetch_the_checkpoint_that_it_begins_with(job, now, settings, tmp_path):
     settings.CHECKPOINT_ROOT = tmp_path
-    keep(job, 40)
-    Checkpoint.objects.update(place="")
-    row = Checkpoint.objects.get()
+    row = keep(job, 40, place="")
     folder = tmp_path / str(job.pk) / row.name
     folder.mkdir(parents=True)
     (folder / MARKER).write_text("{}")

@@ -2,11 +2,11 @@
 
 import pytest
 
-from orchestrator.models import Attempt, Checkpoint, Job, Node
+from orchestrator.models import Attempt, Job, Node
 from orchestrator.queries import restarts
 from orchestrator.services import dispatch, gang
 from orchestrator.services.snapshot import cluster_view
-from tests.services.gangs import acknowledge, end, later, launch, make_gang_job, make_lab, refreshed, run
+from tests.services.gangs import acknowledge, end, keep, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.states import Cause, JobStatus, NodeState
 
 CRASH = "ValueError: bad shape"
@@ -14,21 +14,6 @@ CRASH = "ValueError: bad shape"
 
 def reach(job, step):
     Job.objects.filter(pk=job.pk).update(step=step)
-
-
-def keep(job, step):
-    """A complete checkpoint in the folder that the nodes share."""
-    Checkpoint.objects.create(
-        job=job,
-        attempt=job.attempt,
-        name=f"step-{step:010d}-a{job.attempt}",
-        step=step,
-        epoch=1,
-        size_bytes=1,
-        sha256="0" * 64,
-        place="/shared/j",
-        usable=True,
-    )
 
 
 def train(job, replicas, now):
