@@ -17,7 +17,8 @@ from tests.environment import prepare
 
 prepare()
 
-from tests.faults.injectors import FAULTS  # noqa: E402 - Django reads its settings first
+from tests.faults.absences import ABSENCES  # noqa: E402 - Django reads its settings first
+from tests.faults.injectors import FAULTS  # noqa: E402
 from tests.faults.machines import unavailable  # noqa: E402
 from tests.faults.report import line_of, table_of  # noqa: E402
 from tests.faults.scenarios import SCENARIOS  # noqa: E402
@@ -69,7 +70,7 @@ def _rows(yard: Yard, given: argparse.Namespace) -> Iterator[Row]:
         yield from random_faults(yard, seed=given.seed, minutes=given.minutes, faults=faults, **LASTING)
         return
     yield from every_fault(yard, seed=given.seed, faults=faults, states=given.states or STATES, **LASTING)
-    scenarios = [scenario for scenario in (*TIMINGS, *SCENARIOS) if given.only in scenario.name]
+    scenarios = [scenario for scenario in (*TIMINGS, *SCENARIOS, *ABSENCES) if given.only in scenario.name]
     yield from every_scenario(yard, seed=given.seed, scenarios=scenarios)
 
 

@@ -6,6 +6,7 @@ second; one on a node that was given up may have said more than is known. Neithe
 """
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from worker_agent.protocol.states import JobStatus
 
 PATIENCE_S = 30.0
 ENDED_WITHIN_S = 10.0
+SAME_LOSS = 1e-4
 # What a process ended by a signal (SIGKILL, or a SIGTERM that it does not handle) may take along: said, and not on its
 # disk yet. That is 0.05 s, and as much as a busy machine adds.
 TAIL_S = 1.0
@@ -62,7 +64,7 @@ class Verdict:
 @dataclass
 class Evidence:
     """All that is known of a job at one moment. `asked` are the actions that a person took; `interval` the most steps
-    that a restart may cost, None for a program that begins anew."""
+    that a restart may cost, which goes on from a checkpoint; None for a program that begins anew."""
 
     yard: Yard
     job_id: int
@@ -141,7 +143,9 @@ def one_end(seen: Evidence) -> Iterator[str]:
 
 
 def every_point(seen: Evidence) -> Iterator[str]:
-    """Stored points equal what the trainer wrote."""
+    """Stored points equal what the trainer wrote; where it goes on from checkpoints, every step is among them."""
+    if seen.interval is not None:
+        yield from _every_step(seen)
     for truth in seen.truths:
         stored = seen.stored.get((truth.attempt, truth.role), [])
         yield from _compared(seen.verdict.points, truth, truth.points, stored, seen.must_have(truth), "points")
@@ -260,6 +264,22 @@ INVARIANTS: dict[str, Callable[[Evidence], Iterator[str]]] = {
     "I9": audited,
     "I10": nothing_told,
 }
+
+
+def _every_step(seen: Evidence) -> Iterator[str]:
+    """In each attempt one step after the other, over all none missing, and who does a step again gets the same loss."""
+    losses: dict[int, float] = {}
+    for (attempt, _), points in sorted(seen.stored.items()):
+        if any(later != earlier + 1 for (earlier, _), (later, _) in pairwise(points)):
+            yield f"attempt {attempt}: steps are missing or doubled"
+        for step, loss in points:
+            if not math.isclose(losses.setdefault(step, loss), loss, rel_tol=SAME_LOSS):
+                yield f"attempt {attempt}: the loss at step {step} is {loss}, it was {losses[step]}"
+    last = seen.job["total_steps"] if seen.job["status"] == "succeeded" else max(losses, default=0)
+    missing = len(set(range(1, last + 1)) - set(losses))
+    seen.verdict.points.add(Counts(emitted=last, stored=last - missing, lost=missing))
+    if missing:
+        yield f"{missing} of {last} steps have no point"
 
 
 def _compared(counts: Counts, truth: Truth, told: list[Any], stored: list[Any], must: int, what: str) -> Iterator[str]:

@@ -28,7 +28,8 @@ ADOPTED_WITHIN_S = 10.0
 class Scene:
     """Where a fault strikes. `short_s` is shorter than the lease, `long_s` longer than lease and grace together.
 
-    `asked` gathers what was asked for as a person; `wrong` what a fault itself saw go wrong.
+    `interval` is that of the job's checkpoints, None where it writes none. `asked` gathers what was asked for as a
+    person, `struck` the faults that it saw, `wrong` what a fault itself saw go wrong.
     """
 
     yard: Yard
@@ -36,7 +37,9 @@ class Scene:
     random: random.Random
     short_s: float = 4.0
     long_s: float = 20.0
+    interval: int | None = None
     asked: set[str] = field(default_factory=set)
+    struck: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
 
     def node(self) -> str:

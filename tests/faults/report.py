@@ -30,9 +30,9 @@ def table_of(rows: Iterable[Row]) -> str:
 
 def _table(cells: dict[str, dict[str, list[Row]]], states: list[str]) -> Iterator[str]:
     width = max(map(len, cells), default=5)
-    yield "  ".join([f"{'fault':{width}}", *(f"{state:>10}" for state in states)])
+    yield "  ".join([f"{'fault':{width}}", *(f"{state:>13}" for state in states)])
     for name, by_state in cells.items():
-        yield "  ".join([f"{name:{width}}", *(f"{_cell(by_state.get(state, [])):>10}" for state in states)])
+        yield "  ".join([f"{name:{width}}", *(f"{_cell(by_state.get(state, [])):>13}" for state in states)])
 
 
 def _cell(rows: list[Row]) -> str:

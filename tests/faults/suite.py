@@ -14,11 +14,15 @@ from tests.faults.checker import Verdict, check
 from tests.faults.injectors import FAULTS, Fault, Scene
 from tests.faults.machines import settle
 from tests.faults.scenarios import Scenario
+from tests.faults.training import TF_LIMIT_S, is_saving, submit
 from tests.faults.yard import NODES, TERMINAL, Yard, until
 
-STATES = ("submitted", "launching", "running", "stopping")
+STATES = ("submitted", "launching", "running", "checkpointing", "stopping")
 JOB_LIMIT_S = 240.0
 STEPS, WAIT_S = 100, 0.1
+# A training that spends most of its time on checkpoints.
+INTERVAL = 2
+SAVES_OFTEN = {"strategy": "one_device", "epochs": 36, "checkpoint_steps": INTERVAL, "params": {"units": 512}}
 BUSY_JOBS, STOPPED_ONES = 2, 0.15
 # What counts as a violation beside what the checker says: something does not come true, or is not answered.
 FAILURES = (AssertionError, httpx.HTTPError)
@@ -63,7 +67,7 @@ def one_fault(yard: Yard, fault: Fault, state: str, chance: random.Random, **las
     """Bring a job into a state, strike, and look at it when it has ended."""
     began = time.monotonic()
     row = Row(fault, state)
-    scene = Scene(yard, _job_for(yard, state), chance, **lasting)
+    scene = _scene_for(yard, state, chance, **lasting)
     try:
         BRING_TO[state](scene)
         try:
@@ -71,7 +75,8 @@ def one_fault(yard: Yard, fault: Fault, state: str, chance: random.Random, **las
         finally:
             if state == "submitted":
                 _use(yard, again=True)
-        job = yard.wait_for(scene.job_id, *TERMINAL, within_s=JOB_LIMIT_S)
+        limit_s = JOB_LIMIT_S if scene.interval is None else TF_LIMIT_S
+        job = yard.wait_for(scene.job_id, *TERMINAL, within_s=limit_s)
         row.verdict = _verdict(scene, job)
     except FAILURES as error:
         row.verdict.wrong.append(f"I1: j-{scene.job_id} {error}")
@@ -101,6 +106,8 @@ def random_faults(
             scene = open_jobs[chance.choice(sorted(open_jobs))]
             if chance.random() < STOPPED_ONES:
                 scene.stop()
+            for each in open_jobs.values():
+                each.struck.append(f"{row.fault.name} while {yard.job(each.job_id)['status']}")
             row.state = yard.job(scene.job_id)["status"]
             row.fault.strike(scene)
             yard.wait_for_nodes()
@@ -114,7 +121,7 @@ def random_faults(
             yard.wait_for(scene.job_id, *TERMINAL, within_s=JOB_LIMIT_S)
             row.verdict.add(_ended(open_jobs))
         except FAILURES as error:
-            row.verdict.wrong.append(f"I1: {error}")
+            row.verdict.wrong.append(_told(scene, f"I1: {error}"))
         yield row
 
 
@@ -129,6 +136,11 @@ def _status(*wanted: str) -> Callable[[Scene], None]:
     return bring
 
 
+def _saving(scene: Scene) -> None:
+    yard, job_id = scene.yard, scene.job_id
+    until(lambda: is_saving(yard, job_id), within_s=TF_LIMIT_S, what=lambda: str(yard.job(job_id)))
+
+
 def _stopping(scene: Scene) -> None:
     _status("running")(scene)
     settle(1.0)
@@ -139,16 +151,19 @@ BRING_TO: dict[str, Callable[[Scene], None]] = {
     "submitted": _submitted,
     "launching": _status("launching", "running"),
     "running": _status("running"),
+    "checkpointing": _saving,
     "stopping": _stopping,
 }
 NOTHING = Fault("nothing", "", lambda scene: None)
 
 
-def _job_for(yard: Yard, state: str) -> int:
-    """A counting job for a state; for "submitted" no node takes it."""
+def _scene_for(yard: Yard, state: str, chance: random.Random, **lasting: float) -> Scene:
+    """A counting job for a state, for "checkpointing" a real training; for "submitted" no node takes it."""
+    if state == "checkpointing":
+        return Scene(yard, submit(yard, **SAVES_OFTEN), chance, interval=INTERVAL, **lasting)
     if state == "submitted":
         _use(yard, again=False)
-    return yard.count(steps=STEPS, wait_s=WAIT_S)
+    return Scene(yard, yard.count(steps=STEPS, wait_s=WAIT_S), chance, **lasting)
 
 
 def _use(yard: Yard, *, again: bool) -> None:
@@ -174,9 +189,15 @@ def _ended(open_jobs: dict[int, Scene]) -> Verdict:
 
 
 def _verdict(scene: Scene, job: dict[str, object]) -> Verdict:
-    verdict = check(scene.yard, scene.job_id, asked=frozenset(scene.asked))
+    verdict = check(scene.yard, scene.job_id, asked=frozenset(scene.asked), interval=scene.interval)
     expected = ("stopped", "succeeded") if "stop" in scene.asked else ("succeeded",)
     if job["status"] not in expected:
         verdict.wrong.append(f"I1: j-{scene.job_id} is {job['status']}: {job['reason']}")
     verdict.wrong += [f"{words} (j-{scene.job_id})" for words in scene.wrong]
+    verdict.wrong = [_told(scene, words) for words in verdict.wrong]
     return verdict
+
+
+def _told(scene: Scene, words: str) -> str:
+    """A violation, with what its job saw before: where faults strike by chance it is found later than it came."""
+    return f"{words}; struck by {', '.join(scene.struck)}" if scene.struck else words

@@ -54,7 +54,7 @@ class PaperYard:
         return f'<span class="ty-status is-pill" data-status="{self.page_status}">{self.page_text}</span>'
 
     def job(self, job_id: int) -> dict[str, Any]:
-        return {"id": 1, "status": self.status, "attempt": 2, "reason": ""}
+        return {"id": 1, "status": self.status, "attempt": 2, "reason": "", "total_steps": STEPS}
 
     def training(self, *, job_id: int) -> list[Any]:
         return self.left
@@ -153,3 +153,27 @@ def test_a_gap_that_owns_up_is_no_loss(yard: PaperYard) -> None:
     size = len(LINES[0].encode()) + 1
     yard.lines[2] = [f"… {size} bytes of output were left out (the node's disk was full)", *LINES[1:]]
     assert not found(yard)["I3"]
+
+
+@pytest.mark.parametrize(
+    ("series", "words"),
+    [
+        ({1: [1, 2, 3], 2: [3, 4, 5]}, ""),
+        ({1: [1, 2], 2: [4, 5]}, "1 of 5 steps have no point"),
+        ({1: [1, 2, 3], 2: [4]}, "1 of 5 steps have no point"),
+        ({1: [1, 2, 2], 2: [3, 4, 5]}, "attempt 1: steps are missing or doubled"),
+    ],
+)
+def test_a_training_that_goes_on_has_told_every_step(yard: PaperYard, series: dict[int, list[int]], words: str) -> None:
+    yard.series = series
+    evidence = Evidence(yard, 1, frozenset(), 2)  # type: ignore[arg-type]
+    assert "".join(INVARIANTS["I2"](evidence)) == words
+
+
+def test_a_step_done_again_from_another_state_is_found(yard: PaperYard) -> None:
+    evidence = Evidence(yard, 1, frozenset(), 2)  # type: ignore[arg-type]
+    evidence.stored = {
+        (1, "worker:0"): [(1, 0.5), (2, 0.4)],
+        (2, "worker:0"): [(2, 0.41), (3, 0.3), (4, 0.2), (5, 0.1)],
+    }
+    assert list(INVARIANTS["I2"](evidence)) == ["attempt 2: the loss at step 2 is 0.41, it was 0.4"]

@@ -19,7 +19,7 @@ def lost_node_is_noticed(yard: Yard, chance: random.Random) -> Verdict:
     name, verdict = chance.choice(NODES), Verdict()
     yard.machines[name].unplug()
     try:
-        _within(verdict, "node lost, noticed", NOTICED_WITHIN_S, lambda: _state(yard, name) == "lost")
+        within(verdict, "node lost, noticed", NOTICED_WITHIN_S, lambda: _state(yard, name) == "lost")
     finally:
         yard.machines[name].plug_in()
         yard.wait_for_nodes()
@@ -32,19 +32,19 @@ def killed_rank_is_replaced(yard: Yard, chance: random.Random) -> Verdict:
     yard.wait_for(job_id, "running")
     chance.choice(Scene(yard, job_id, chance).ranks()).kill()
     first = f"/jobs/{job_id}/replicas?attempt=1"
-    _within(
+    within(
         verdict,
         "rank killed, gang ended",
         ENDED_WITHIN_S,
         lambda: all(each["status"] == "exited" for each in yard.get(first)),
     )
-    _within(
+    within(
         verdict,
         "… and at work again",
         AGAIN_WITHIN_S,
         lambda: (job := yard.job(job_id))["attempt"] == 2 and job["status"] in ("running", *TERMINAL),
     )
-    return _checked(yard, job_id, verdict)
+    return checked(yard, job_id, verdict)
 
 
 def emptied_redis_is_filled_again(yard: Yard, _: random.Random) -> Verdict:
@@ -58,8 +58,8 @@ def emptied_redis_is_filled_again(yard: Yard, _: random.Random) -> Verdict:
     for name in NODES:
         yard.machines[name].signal("agent", signal.SIGCONT)
     at_work = ("running", *TERMINAL)
-    _within(verdict, "Redis emptied, gang at work", AGAIN_WITHIN_S, lambda: yard.job(job_id)["status"] in at_work)
-    return _checked(yard, job_id, verdict)
+    within(verdict, "Redis emptied, gang at work", AGAIN_WITHIN_S, lambda: yard.job(job_id)["status"] in at_work)
+    return checked(yard, job_id, verdict)
 
 
 def killed_agents_find_their_training(yard: Yard, chance: random.Random) -> Verdict:
@@ -74,7 +74,7 @@ def killed_agents_find_their_training(yard: Yard, chance: random.Random) -> Verd
         f"agent killed ten times: {'the same' if same else 'other'} {len(before)} training processes"
     )
     verdict.wrong += [] if same else [f"I5: j-{job_id} has other processes after its agent was killed"]
-    return _checked(yard, job_id, verdict)
+    return checked(yard, job_id, verdict)
 
 
 TIMINGS = (
@@ -85,7 +85,8 @@ TIMINGS = (
 )
 
 
-def _within(verdict: Verdict, what: str, limit_s: float, is_so: Callable[[], bool]) -> None:
+def within(verdict: Verdict, what: str, limit_s: float, is_so: Callable[[], bool]) -> None:
+    """Wait until it is so, and note how long that took: a figure, and a violation beyond the limit."""
     began = time.monotonic()
     until(is_so, within_s=2 * limit_s, what=partial(str, what))
     took_s = time.monotonic() - began
@@ -94,8 +95,9 @@ def _within(verdict: Verdict, what: str, limit_s: float, is_so: Callable[[], boo
         verdict.wrong.append(f"I1: {what} after {took_s:.1f} s, promised within {limit_s:.0f} s")
 
 
-def _checked(yard: Yard, job_id: int, verdict: Verdict) -> Verdict:
-    job = yard.wait_for(job_id, *TERMINAL)
+def checked(yard: Yard, job_id: int, verdict: Verdict, *, within_s: float = 120.0) -> Verdict:
+    """The verdict with that on the job, which has to end well."""
+    job = yard.wait_for(job_id, *TERMINAL, within_s=within_s)
     if job["status"] != "succeeded":
         verdict.wrong.append(f"I1: j-{job_id} is {job['status']}: {job['reason']}")
     verdict.add(check(yard, job_id))
