@@ -72,7 +72,7 @@ class Rate:
             return
         rate = self._optimizer.learning_rate
         ramp = self._base + (self._target - self._base) * tf.cast(step + 1, tf.float32) / self._warmup_steps
-        rate.assign(tf.where(step < self._warmup_steps, ramp, tf.convert_to_tensor(rate)))
+        rate.assign(tf.where(step < self._warmup_steps, tf.cast(ramp, rate.dtype), tf.convert_to_tensor(rate)))
 
 
 def is_schedule(optimizer: Any) -> bool:

@@ -1,5 +1,5 @@
-"""Gradients summed: over the parts of a step, and over the replicas. Dense ones travel in one packed collective; those
-of a huge table travel as the rows that were touched."""
+"""Gradients summed: over the parts of a step, and over the replicas. Dense ones travel packed, in one collective for
+each type of number; those of a huge table travel as the rows that were touched."""
 
 from typing import Any
 
@@ -22,11 +22,21 @@ def all_reduce(values: list[Any]) -> list[Any]:
         for value, rows in zip(values, as_rows, strict=True)
         if value is not None and not rows
     ]
-    dense = iter(context.all_reduce(_SUM, packed) if packed else [])
+    dense = iter(_sums(packed))
     return [
         None if value is None else _merged(context.all_reduce(_SUM, value)) if rows else next(dense)
         for value, rows in zip(values, as_rows, strict=True)
     ]
+
+
+def _sums(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Of dense tensors over all replicas; TensorFlow packs into one collective only what is of one type."""
+    context = tf.distribute.get_replica_context()
+    sums: dict[int, tf.Tensor] = {}
+    for kind in dict.fromkeys(tensor.dtype for tensor in tensors):
+        places = [place for place, tensor in enumerate(tensors) if tensor.dtype == kind]
+        sums |= zip(places, context.all_reduce(_SUM, [tensors[place] for place in places]), strict=True)
+    return [sums[place] for place in range(len(tensors))]
 
 
 def added(left: Any, right: Any) -> Any:
