@@ -1,6 +1,6 @@
 """`make faults`, or `python -m tests.faults`: the fault suite, printed as it goes, with its table at the end.
 
-Without options every fault strikes in every state, once. `--minutes 60 [--seed S]` strikes at random instead.
+Without options every fault strikes in every state, once, and every scenario runs. `--minutes 60 [--seed S]` strikes at random instead.
 """
 
 import argparse
@@ -79,7 +79,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="of everything left to chance")
     parser.add_argument("--minutes", type=float, default=0, help="strike at random for so long")
     parser.add_argument("--postgres", action="store_true", help="on PostgreSQL instead of SQLite")
-    parser.add_argument("--only", default="", help="faults whose name holds this")
+    parser.add_argument("--only", default="", help="faults and scenarios whose name holds this")
     parser.add_argument("--states", nargs="*", choices=STATES, help="only in these states")
     parser.add_argument("--keep", action="store_true", help="leave logs and data where they are")
     return parser.parse_args(arguments)
