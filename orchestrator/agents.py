@@ -1,6 +1,7 @@
 """The one seam to the nodes: a command goes out sealed with the node's key, through Celery, to the node's own queue.
 
-`services/outbox.py` is the caller, after commit. `FakeGateway` stands in for tests; `using` puts it in place.
+A launch goes with a permit, without which no agent begins it (`protocol/commands.permit_of`), and which can be
+withdrawn. `services/outbox.py` is the caller, after commit. `FakeGateway` stands in for tests, put there by `using`.
 """
 
 import base64
@@ -8,17 +9,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Protocol
 
 from celery import current_app
 from django.conf import settings
 from kombu.exceptions import OperationalError
+from redis import Redis, RedisError
 
 from worker_agent.protocol.codec import decode_command
-from worker_agent.protocol.commands import Command, queue_of
+from worker_agent.protocol.commands import PERMIT_S, Command, permit_of, queue_of
 from worker_agent.protocol.envelope import seal
 
 COMMAND_TASK = "trainyard.agent.command"
+REDIS_TIMEOUT_S = 5.0
 
 
 class NotSent(Exception):
@@ -27,11 +31,12 @@ class NotSent(Exception):
 
 @dataclass(frozen=True)
 class Parcel:
-    """One encoded command for one node."""
+    """One encoded command for one node; a `launch` goes with its permit."""
 
     node_id: str
     key: bytes
     body: bytes
+    launch: int | None = None
 
 
 class AgentGateway(Protocol):
@@ -39,6 +44,9 @@ class AgentGateway(Protocol):
 
     def send(self, parcel: Parcel, *, now: datetime) -> None:
         """Hand it over, or raise `NotSent`."""
+
+    def withdraw(self, launches: list[int]) -> None:
+        """From now on no agent begins these launches (ids of their commands); or raise `NotSent`."""
 
 
 class CeleryGateway:
@@ -49,6 +57,8 @@ class CeleryGateway:
         expires = now + timedelta(seconds=settings.COMMAND_EXPIRY_S)
         envelope = seal(parcel.body, node_id=parcel.node_id, key=parcel.key, expires_at=expires.timestamp())
         try:
+            if parcel.launch is not None:
+                self._redis.set(permit_of(parcel.launch), 1, ex=PERMIT_S)
             current_app.send_task(
                 COMMAND_TASK,
                 kwargs={"envelope": base64.b64encode(envelope).decode()},
@@ -56,8 +66,21 @@ class CeleryGateway:
                 expires=settings.COMMAND_EXPIRY_S,
                 ignore_result=True,
             )
-        except (OperationalError, OSError) as error:
+        except (OperationalError, RedisError, OSError) as error:
             raise NotSent(str(error)) from error
+
+    def withdraw(self, launches: list[int]) -> None:
+        """Take their permits away."""
+        try:
+            self._redis.delete(*map(permit_of, launches))
+        except (RedisError, OSError) as error:
+            raise NotSent(str(error)) from error
+
+    @cached_property
+    def _redis(self) -> Redis:
+        return Redis.from_url(
+            settings.REDIS_URL, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
+        )
 
 
 class FakeGateway:
@@ -65,6 +88,7 @@ class FakeGateway:
 
     def __init__(self) -> None:
         self.parcels: list[Parcel] = []
+        self.withdrawn: list[int] = []
         self.broken = False
 
     def send(self, parcel: Parcel, *, now: datetime) -> None:
@@ -72,6 +96,12 @@ class FakeGateway:
         if self.broken:
             raise NotSent("the broker is down")
         self.parcels.append(parcel)
+
+    def withdraw(self, launches: list[int]) -> None:
+        """Remember them."""
+        if self.broken:
+            raise NotSent("the broker is down")
+        self.withdrawn += launches
 
     @property
     def commands(self) -> list[Command]:

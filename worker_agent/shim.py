@@ -139,7 +139,7 @@ class _Shim:
         _become_subreaper()
         with _signals_as_bytes() as signals:
             write_shim_state(self._folder, ShimState(shim=me))
-            self._stop = read_stop(self._folder)
+            self._stop = read_stop(self._folder) or self._lease.look()
             if self._stop is not None:
                 self._finish(self._stop.cause, f"{self._stop.reason or 'It was stopped.'} It had not started yet.")
                 return

@@ -112,16 +112,21 @@ def on_unanswered(*, replica: Replica, reason: str, now: datetime) -> None:
     fresh = _locked(replica)
     if fresh is None or fresh.status != ReplicaStatus.ASSIGNED or outbox.launch_was_taken(fresh):
         return
+    outbox.withdraw_launch(fresh)
     _end(fresh, cause=Cause.NODE_LOST, message=reason, now=now)
     advance(job_id=fresh.job_id, now=now)
 
 
 @transaction.atomic
 def on_lost(*, replica: Replica, reason: str, now: datetime, held: bool = False) -> None:
-    """The control plane gives a replica up: nobody answers for it any more. It may still run while it is `held`."""
+    """The control plane gives a replica up: nobody answers for it any more. It may still run while it is `held`.
+
+    Raises `agents.NotSent` when Redis does not answer: its launch may be on its way, and has to be withdrawn first.
+    """
     fresh = _locked(replica)
     if fresh is None or fresh.status in TERMINAL_REPLICA:
         return
+    outbox.withdraw_launch(fresh)
     move_replica(
         replica=fresh,
         to=ReplicaStatus.LOST,

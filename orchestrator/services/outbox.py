@@ -43,7 +43,8 @@ def post(*, node: Node, replica: Replica | None, now: datetime, build: Callable[
 
 def send(row: Command, *, now: datetime) -> bool:
     """Hand one command to the node's queue; False when the broker did not take it."""
-    parcel = agents.Parcel(node_id=row.node_id, key=bytes(row.node.key), body=bytes(row.body))
+    launch = row.pk if row.kind == "launch" else None
+    parcel = agents.Parcel(node_id=row.node_id, key=bytes(row.node.key), body=bytes(row.body), launch=launch)
     try:
         agents.gateway().send(parcel, now=now)
     except agents.NotSent as error:
@@ -98,6 +99,12 @@ def acknowledge(*, command_id: int, node: Node, refused: str, now: datetime) -> 
 def launch_was_taken(replica: Replica) -> bool:
     """Whether the agent has acknowledged the replica's launch."""
     return Command.objects.filter(replica=replica, kind="launch", refused="").exclude(acked_at=None).exists()
+
+
+def withdraw_launch(replica: Replica) -> None:
+    """However late its launch arrives, no agent begins it any more; raises `agents.NotSent` if that cannot be had."""
+    if launches := list(Command.objects.filter(replica=replica, kind="launch").values_list("pk", flat=True)):
+        agents.gateway().withdraw(launches)
 
 
 def resend(*, now: datetime) -> int:

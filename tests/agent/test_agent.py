@@ -109,6 +109,20 @@ def test_a_replica_from_launch_to_forget(
     wait_until(lambda: not (data / "replicas" / "7-1").exists())
 
 
+def test_a_launch_that_was_withdrawn_on_its_way_is_not_begun(
+    plane: ControlPlane, data: Path, start: StartAgent, launch: MakeLaunch
+) -> None:
+    late, next_one = launch(), launch(replica_id=8)
+    plane.send(late, wanted=False)
+    start()
+    plane.send(next_one)
+    plane.wait_for_exit(8)
+    assert late.command_id not in plane.acks
+    assert not (data / "replicas" / "7-1").exists()
+    plane.send(late)
+    assert plane.wait_for_exit(7).cause is Cause.COMPLETED
+
+
 def test_nobody_but_the_control_plane_can_command(
     plane: ControlPlane, data: Path, start: StartAgent, launch: MakeLaunch
 ) -> None:

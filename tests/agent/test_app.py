@@ -32,7 +32,7 @@ def taken() -> list[Command]:
 
 @pytest.fixture
 def door(taken: list[Command]) -> CommandDoor:
-    return CommandDoor(IDENTITY, taken.append)
+    return CommandDoor(IDENTITY, taken.append, lambda _launch: True)
 
 
 def sealed(
@@ -51,6 +51,13 @@ def test_a_genuine_command_comes_in_once(door: CommandDoor, taken: list[Command]
     launch = make_launch()
     door.open(sealed(encode(launch)), now=50.0)
     assert taken == [STOP, launch]
+
+
+def test_a_launch_that_is_no_longer_wanted_stays_outside(taken: list[Command]) -> None:
+    door = CommandDoor(IDENTITY, taken.append, lambda _launch: False)
+    door.open(sealed(encode(make_launch())), now=50.0)
+    door.open(sealed(), now=50.0)
+    assert taken == [STOP]
 
 
 @pytest.mark.parametrize(

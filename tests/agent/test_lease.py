@@ -146,6 +146,15 @@ def test_a_full_disk_keeps_no_touch_from_being_written(file: Path) -> None:
     assert len(sizes) == 1
 
 
+def test_the_shim_begins_nothing_while_the_lease_is_over(tmp_path: Path) -> None:
+    file = tmp_path / "lease"
+    Keeper(file).touch(lease.since_boot_s() - 5)
+    plan = msgspec.structs.replace(make_plan(tmp_path, make_launch(lease_s=1.5)), lease=str(file))
+    end = Running(plan, "print('up', flush=True)").exit()
+    assert (end.code, end.signal, end.cause) == (None, None, Cause.LEASE_LOST)
+    assert end.message.endswith("It had not started yet.")
+
+
 def test_the_shim_ends_a_process_whose_node_is_out_of_touch_and_no_other(tmp_path: Path) -> None:
     program = "import time; print('up', flush=True); time.sleep(60)"
     file = tmp_path / "lease"

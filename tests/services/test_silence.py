@@ -5,7 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.models import Event, Job, Node, Replica, ServiceBeat
+from orchestrator import agents
+from orchestrator.models import Command, Event, Job, Node, Replica, ServiceBeat
 from orchestrator.services import dispatch, fencing, gang, reconcile, reports, silence, strays
 from tests.data.fakes import heartbeat
 from tests.services.gangs import end, hear, launch, make_gang_job, make_lab, refreshed, run
@@ -197,6 +198,22 @@ def test_the_lease_of_its_launch_counts_whatever_is_set_now(time, gang_of_two, s
     time.go(34, heard=speaking(second))
     second.refresh_from_db()
     assert second.status == ReplicaStatus.LOST
+
+
+def test_a_launch_on_its_way_to_a_lost_node_is_withdrawn_before_the_node_is_given_up(time, now, gateway):
+    job = make_gang_job(make_lab(nodes=1), workers=1)
+    (only,) = launch(job, now)
+    command = Command.objects.get(replica=only, kind="launch")
+    gateway.broken = True
+    with pytest.raises(agents.NotSent):
+        time.go(40)
+    refreshed(job, [only])
+    assert only.status == ReplicaStatus.ASSIGNED
+    gateway.broken = False
+    time.go(2)
+    refreshed(job, [only])
+    assert (only.status, job.status) == (ReplicaStatus.LOST, JobStatus.SUBMITTED)
+    assert gateway.withdrawn == [command.pk]
 
 
 def test_a_launch_on_a_lost_node_is_given_up_with_it_not_refused(time, now, settings):

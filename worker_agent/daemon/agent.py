@@ -21,6 +21,7 @@ from worker_agent.daemon.code import CodeStore
 from worker_agent.daemon.control_plane import ControlPlane
 from worker_agent.daemon.inventory import Devices, GroupLoad, Sampler, take_inventory
 from worker_agent.daemon.journal import Journal
+from worker_agent.daemon.permits import Permits
 from worker_agent.daemon.prober import Prober
 from worker_agent.daemon.remains import LeftBehind
 from worker_agent.daemon.settings import AgentIdentity, socket_path
@@ -76,10 +77,12 @@ class Agent:
             data,
             node_id=identity.node_id,
             code=code,
+            zygotes=self._zygotes,
             devices=lambda: self._devices.slots(identity.cpu_slots),
             tell=self._shipper.tell,
         )
-        self._commands = CommandWorker(identity, CommandDoor(identity, self._events.put))
+        permits = Permits(identity.redis_url)
+        self._commands = CommandWorker(identity, CommandDoor(identity, self._events.put, permits.allow))
         self._deciding = threading.Thread(target=self._decide, name="core", daemon=True)
         self._beating = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 

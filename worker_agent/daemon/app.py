@@ -18,7 +18,7 @@ from celery.worker import state as worker_state
 
 from worker_agent.daemon.settings import AgentIdentity
 from worker_agent.protocol.codec import decode_command
-from worker_agent.protocol.commands import Command, queue_of
+from worker_agent.protocol.commands import Command, Launch, queue_of
 from worker_agent.protocol.envelope import BadEnvelope, SeenNonces, open_envelope
 
 COMMAND_TASK = "trainyard.agent.command"
@@ -30,11 +30,14 @@ log = structlog.get_logger("commands")
 
 
 class CommandDoor:
-    """Lets genuine commands in, once each."""
+    """Lets genuine commands in, once each, and launches only if `allow` says that they are still wanted."""
 
-    def __init__(self, identity: AgentIdentity, take: Callable[[Command], None]) -> None:
+    def __init__(
+        self, identity: AgentIdentity, take: Callable[[Command], None], allow: Callable[[Launch], bool]
+    ) -> None:
         self._identity = identity
         self._take = take
+        self._allow = allow
         self._nonces = SeenNonces()
         self._lock = threading.Lock()
 
@@ -51,7 +54,8 @@ class CommandDoor:
             raise BadEnvelope("it holds no command that this agent knows") from error
         with self._lock:
             self._nonces.claim(nonce)
-        self._take(command)
+        if not isinstance(command, Launch) or self._allow(command):
+            self._take(command)
 
 
 class CommandWorker:

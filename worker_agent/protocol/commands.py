@@ -6,10 +6,21 @@ from worker_agent.protocol.checkpoints import Restore
 from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.states import Cause, DeviceKind, Role
 
+PERMIT_S = 30
+
 
 def queue_of(node_id: str) -> str:
     """The Celery queue that a node's agent reads."""
     return f"node.{node_id}"
+
+
+def permit_of(command_id: int) -> str:
+    """The Redis key of a launch's permit: it is there, for `PERMIT_S` after each sending, while the launch is wanted.
+
+    A command may lie in its queue, or on a line that was cut, until the gang is at work elsewhere: no agent begins a
+    launch without having seen its permit.
+    """
+    return f"trainyard:permit:{command_id}"
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):

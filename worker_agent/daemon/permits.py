@@ -1,0 +1,28 @@
+"""Whether a launch that has arrived is still wanted: asked of Redis at the last moment (`commands.permit_of`)."""
+
+from typing import Any
+
+import redis
+import structlog
+
+from worker_agent.protocol.commands import Launch, permit_of
+
+log = structlog.get_logger("permits")
+
+
+class Permits:
+    """For the command door; used by several threads."""
+
+    def __init__(self, redis_url: str) -> None:
+        self._redis: Any = redis.Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=5)
+
+    def allow(self, launch: Launch) -> bool:
+        """False also where Redis does not answer: the command is not acknowledged then, and comes again if wanted."""
+        try:
+            allowed = bool(self._redis.exists(permit_of(launch.command_id)))
+        except redis.RedisError as error:
+            log.warning("a launch is left alone, as its permit cannot be looked for", error=str(error))
+            return False
+        if not allowed:
+            log.info("a launch is no longer wanted", job=launch.job_id, replica=launch.replica_id)
+        return allowed
