@@ -1,6 +1,7 @@
 """`make faults`, or `python -m tests.faults`: the fault suite, printed as it goes, with its table at the end.
 
-Without options every fault strikes in every state, once, and every scenario runs. `--minutes 60 [--seed S]` strikes at random instead.
+Without options every fault strikes in every state, once, and every scenario runs. `--minutes 60 [--seed S]` strikes at
+random instead.
 """
 
 import argparse
