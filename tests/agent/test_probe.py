@@ -14,6 +14,7 @@ from tests.agent.stack import free_port, wait_until
 from worker_agent.daemon import checkpoint_place, doors
 from worker_agent.daemon.code import CodeStore
 from worker_agent.daemon.prober import Prober
+from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.protocol.commands import Door, Probe
 from worker_agent.protocol.job_spec import CodeRef
 from worker_agent.protocol.reports import Device, Probed
@@ -84,7 +85,8 @@ def ask(tmp_path: Path, told: Told) -> Iterator[Ask]:
         if node not in probers:
             data = tmp_path / f"data-{node}"
             code = CodeStore(data, None)  # type: ignore[arg-type]  # nothing is fetched here
-            probers[node] = Prober(data, node_id=node, code=code, devices=lambda: slots, tell=told.take)
+            cold = Zygotes(data, enabled=False)
+            probers[node] = Prober(data, node_id=node, code=code, zygotes=cold, devices=lambda: slots, tell=told.take)
         probers[node].begin(make_probe(node, **changes))
 
     yield ask

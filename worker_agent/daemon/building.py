@@ -1,12 +1,16 @@
 """Builds a job's program once on this node, in a sandbox: a preflight's look at what only running it can show.
 
-The program lies in a folder of its own and runs on the CPU, below whatever trains here, without TF_CONFIG
-(`worker_agent/sandbox.py`, `worker_agent/trainer/check.py`). Called by `prober.py`, one program at a time.
+The program lies in a folder of its own and runs on the CPU, without TF_CONFIG, and below whatever trains here unless a
+job waits for it (`worker_agent/sandbox.py`, `worker_agent/trainer/check.py`). The sandbox is forked by the zygote, or
+started cold where there is none. Called by `prober.py`, one program at a time.
 """
 
+import contextlib
 import os
+import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,19 +22,19 @@ import psutil
 
 from worker_agent.daemon.code import CodeRefused, CodeStore
 from worker_agent.daemon.settings import program_environment
-from worker_agent.folder import PLAN_FILE
+from worker_agent.daemon.zygotes import Zygotes
+from worker_agent.folder import OUTPUT_FILE, PLAN_FILE, RESULT_FILE
 from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.commands import Launch, Probe
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.plan import Plan
+from worker_agent.protocol.plan import Plan, Trial
 from worker_agent.protocol.states import DeviceKind, Role
-from worker_agent.sandbox import TIMED_OUT
+from worker_agent.sandbox import LOWEST_PRIORITY, TIMED_OUT
 from worker_agent.shim import child_environment
 
 BUSY_S = 20.0
 MEMORY_BYTES_MIN = 4 << 30
 
-_OUTPUT_FILE = "output.log"
 _OUTPUT_CHARS = 500
 _TICK_S = 0.1
 _END_S = 10.0
@@ -41,9 +45,10 @@ Built = tuple[list[Finding], dict[str, str]]
 class Builder:
     """Builds programs below one data folder. Used by several threads."""
 
-    def __init__(self, data: Path, code: CodeStore) -> None:
+    def __init__(self, data: Path, code: CodeStore, zygotes: Zygotes) -> None:
         self._root = data / "probes"
         self._code = code
+        self._zygotes = zygotes
         self._lock = threading.Lock()
         shutil.rmtree(self._root, ignore_errors=True)
 
@@ -62,18 +67,20 @@ class Builder:
             self._lock.release()
 
     def _build(self, probe: Probe, folder: Path, wait: Callable[[float], bool]) -> Built:
-        plan = _plan(probe, folder)
+        plan, trial = _plan(probe, folder), _trial(probe)
         for part in (plan.scratch, plan.artifacts):
             Path(part).mkdir(parents=True, mode=0o700)
         self._code.install(probe.spec.code, Path(plan.code), wait=wait)
-        (folder / PLAN_FILE).write_bytes(encode_plan(plan))
-        code = _run(plan, time_s=probe.build_limit_s, wait=wait)
+        path = folder / PLAN_FILE
+        path.write_bytes(encode_plan(msgspec.structs.replace(plan, trial=trial)))
+        line = self._zygotes.try_out(path, plan.launch, wait=wait)
+        code = _ended(line, wait=wait) if line else _run_cold(plan, trial, wait=wait)
         if code == TIMED_OUT:
             why = f"it was still loading after {probe.build_limit_s:g} s, and was ended"
             remedy = "Start it, if it may take that long"
             return [Finding("the program was not built in time", why, remedy, blocks=False)], {}
         try:
-            result: Built = msgspec.json.decode((folder / "result.json").read_bytes(), type=Built)
+            result: Built = msgspec.json.decode((folder / RESULT_FILE).read_bytes(), type=Built)
         except (OSError, msgspec.DecodeError):
             return [_died(code, folder)], {}
         return result
@@ -108,13 +115,34 @@ def _plan(probe: Probe, folder: Path) -> Plan:
     )
 
 
-def _run(plan: Plan, *, time_s: float, wait: Callable[[float], bool]) -> int:
-    memory_bytes = max(MEMORY_BYTES_MIN, psutil.virtual_memory().available // 2)
-    limits = ["--time-s", str(time_s), "--memory-bytes", str(memory_bytes)]
+def _trial(probe: Probe) -> Trial:
+    return Trial(
+        trains=probe.trains,
+        time_s=probe.build_limit_s,
+        memory_bytes=max(MEMORY_BYTES_MIN, psutil.virtual_memory().available // 2),
+        nice=LOWEST_PRIORITY if probe.trains else 0,
+    )
+
+
+def _ended(line: socket.socket, *, wait: Callable[[float], bool]) -> int:
+    """How the program in the zygote's sandbox ended; that is asked to end when nobody waits any more."""
+    with line, contextlib.suppress(OSError, ValueError):
+        while not select.select([line], [], [], _TICK_S)[0]:
+            if wait(0.0):
+                line.shutdown(socket.SHUT_WR)
+                line.settimeout(_END_S)
+                break
+        return int(line.makefile("rb").readline())
+    return -signal.SIGKILL  # it was killed before it could say anything
+
+
+def _run_cold(plan: Plan, trial: Trial, *, wait: Callable[[float], bool]) -> int:
+    limits = {"--time-s": trial.time_s, "--memory-bytes": trial.memory_bytes, "--nice": trial.nice}
+    given = [text for name, value in limits.items() for text in (name, str(value))]
     program = [sys.executable, "-P", "-m", "worker_agent.trainer.check", plan.folder]
-    with (Path(plan.folder) / _OUTPUT_FILE).open("wb") as output:
+    with (Path(plan.folder) / OUTPUT_FILE).open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "worker_agent.sandbox", *limits, "--", *program],
+            [sys.executable, "-P", "-m", "worker_agent.sandbox", *given, "--", *program],
             cwd=plan.code,
             env=child_environment(plan, program_environment(os.environ)),
             stdin=subprocess.DEVNULL,
@@ -130,7 +158,7 @@ def _run(plan: Plan, *, time_s: float, wait: Callable[[float], bool]) -> int:
 
 
 def _died(code: int, folder: Path) -> Finding:
-    said = (folder / _OUTPUT_FILE).read_text(errors="replace").strip().splitlines()
+    said = (folder / OUTPUT_FILE).read_text(errors="replace").strip().splitlines()
     last = f"; it said last: {said[-1][:_OUTPUT_CHARS]}" if said else ""
     number = code - 128 if code > 128 else -code  # the program's end, or the sandbox's own
     how = f"signal {number} ended it" if number > 0 else f"it left with status {code}"

@@ -14,6 +14,7 @@ import structlog
 from worker_agent.daemon import checkpoint_place, doors
 from worker_agent.daemon.building import Builder
 from worker_agent.daemon.code import CodeStore
+from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.protocol.commands import Probe
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.reports import Device, Probed
@@ -34,11 +35,12 @@ class Prober:
         *,
         node_id: str,
         code: CodeStore,
+        zygotes: Zygotes,
         devices: Callable[[], list[Device]],
         tell: Callable[[Probed], None],
     ) -> None:
         self._node_id = node_id
-        self._builder = Builder(data, code)
+        self._builder = Builder(data, code, zygotes)
         self._devices = devices
         self._tell = tell
         self._closing = threading.Event()

@@ -1,4 +1,5 @@
-"""Warm starts: one zygote per Keras flavour, a process that has TensorFlow imported and forks shim and replica.
+"""Warm starts: one zygote per Keras flavour, a process that has TensorFlow imported and forks shim and replica, or a
+sandbox in which a program is tried.
 
 Started by name, so TensorFlow stays out of the daemon. A zygote that dies is started again; one that is not ready in
 time, or keeps dying, is passed over and the replica starts cold.
@@ -81,12 +82,28 @@ class Zygote:
 
         `wait(s)` pauses, and is true when nobody waits for the replica any more.
         """
+        asked = self._asked(plan, wait=wait)
+        if asked is None:
+            return None
+        asked[1].close()
+        return asked[0]
+
+    def try_out(self, plan: Path, *, wait: Callable[[float], bool]) -> socket.socket | None:
+        """The line to a sandbox forked for this plan, on which it says how the program ended; None like `fork`."""
+        asked = self._asked(plan, wait=wait)
+        return asked[1] if asked else None
+
+    def _asked(self, plan: Path, *, wait: Callable[[float], bool]) -> tuple[int, socket.socket] | None:
+        """The pid of the child that was forked, and the line on which it was asked for."""
         while self.ensure():
-            with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
+            with contextlib.suppress(OSError, ValueError), contextlib.ExitStack() as failing:
+                line = failing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
                 line.settimeout(ANSWER_S)
                 line.connect(self._socket)
                 line.sendall(f"{plan}\n".encode())
-                return int(line.makefile("rb").readline())
+                pid = int(line.makefile("rb", buffering=0).readline())
+                failing.pop_all()
+                return pid, line
             if time.monotonic() - self._started_at > READY_S or wait(_POLL_S):
                 return None
         return None
@@ -122,6 +139,11 @@ class Zygotes:
         """Like `Zygote.fork`, with the flavour that the launch needs."""
         zygote = self._zygotes.get(flavour_of(launch))
         return zygote.fork(plan, wait=wait) if zygote else None
+
+    def try_out(self, plan: Path, launch: Launch, *, wait: Callable[[float], bool]) -> socket.socket | None:
+        """Like `Zygote.try_out`, with the flavour that the launch needs."""
+        zygote = self._zygotes.get(flavour_of(launch))
+        return zygote.try_out(plan, wait=wait) if zygote else None
 
     def close(self) -> None:
         """End them; shims that were forked live on."""

@@ -1,9 +1,12 @@
 """Builds a job's program once and says what it found: `python -m worker_agent.trainer.check FOLDER`, in a sandbox.
 
-FOLDER holds a plan (of no replica) and the code. A recipe is loaded as under one device, its model is built and trained
-by one replica's first batch, step by step in Python, so that an error has the user's own line; its rows, files and
-batches are held against what the job asks for. Of a script only what can be seen without running it is looked at. The
-answer is `FOLDER/result.json`: findings, and facts in words.
+FOLDER holds a plan (of no replica) and the code. A recipe is loaded as under one device, its model is built, and model
+and rows are held against what the job asks for, by the rules of the trainer's own rooms. Unless the trial leaves it
+out, one replica's first batch is trained, step by step in Python, so that an error has the user's own line. Of a script
+only what can be seen without running it is looked at. The answer is `FOLDER/result.json`: findings, and facts in words.
+
+A finding is certain where one of those rules refuses, and nothing that it saw depends on the sandbox. Its `why` is then
+the sentence with which the training itself would end, without the full stop.
 """
 
 import ast
@@ -16,25 +19,26 @@ from typing import Any
 
 import msgspec
 
-from worker_agent.folder import PLAN_FILE
+from worker_agent.folder import PLAN_FILE, RESULT_FILE
 from worker_agent.protocol import codec
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job_spec import keras_of, parts_of, replicas_in_sync
 from worker_agent.protocol.requirements import lines_of
 from worker_agent.protocol.states import Keras, Kind, Strategy
 from worker_agent.sandbox import NO_NETWORK
-from worker_agent.trainer import keras_alias, program
+from worker_agent.trainer import keras_alias, program, surroundings
 from worker_agent.trainer.failure import failure_of
-from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.outcome import NodeLacks, TrainingFailed
 from worker_agent.trainer.process import leave
 from worker_agent.trainer.run import Run, from_plan
+from worker_agent.trainer.script import launcher
 
-RESULT_FILE = "result.json"
-
-# Strategies whose worker processes each read an input of their own.
-_MANY_INPUTS = frozenset({Strategy.MULTI_WORKER_MIRRORED, Strategy.PARAMETER_SERVER})
+# Strategies that count the validation rows before they begin.
+_COUNT_VALIDATION = frozenset({Strategy.PARAMETER_SERVER, Strategy.TENSOR_PARALLEL})
+_UNKNOWN = -2  # tf.data.UNKNOWN_CARDINALITY
 _NETWORK_WORDS = ("URLError", "gaierror", "URL fetch failure", "Network is unreachable", "name resolution")
 _REMEDY = "Correct the program; what it raised is its own"
+_REMEDY_REFUSED = "Correct the program, or what the job asks of it"
 _UNSUITED = "the training set does not suit the job"
 _UNFIT = "the model does not suit the job"
 _REMEDIES = {
@@ -44,13 +48,18 @@ _REMEDIES = {
 
 
 class Check:
-    """One look at a program: `findings` and `facts` grow as far as it comes; `stage` is what is being tried."""
+    """One look at a program: `findings` and `facts` grow as far as it comes; `stage` is what is being tried.
 
-    def __init__(self, run: Run) -> None:
+    `trains` asks for its first batch to be trained; `offline` says that this process has no network.
+    """
+
+    def __init__(self, run: Run, *, trains: bool = True, offline: bool = False) -> None:
         self.findings: list[Finding] = []
         self.facts: dict[str, str] = {}
         self._run = run
         self._spec = run.spec
+        self._trains = trains
+        self._offline = offline
         self._stage = "the program"
 
     def look(self) -> None:
@@ -71,91 +80,163 @@ class Check:
         from worker_agent.trainer import runtime
         from worker_agent.trainer.data import Rows
         from worker_agent.trainer.loop.learner import check_model
-        from worker_agent.trainer.strategies.pipe.stages import Plan
 
         runtime.configure(self._run)
         runtime.seed_everything(self._spec.seed)
         runtime.set_precision(self._spec.precision)
+        surroundings.watch(self._run.code)
         recipe = program.load(self._run.entry, self._run.code, self._spec.params)
         self.facts["Keras"] = runtime.keras_in_words()
         self._stage = "the program's build_model() fails"
         model = check_model(recipe.model())
-        self._settings(model)
-        if self._spec.strategy is Strategy.TENSOR_PARALLEL:
-            self._stage = "the program's build_layouts() fails"
-            recipe.layouts()
+        parts = self._settings(model)
         if self._spec.strategy is Strategy.PIPELINE:
-            self._stage = "the program's build_stages() fails"
-            places = [f"stage {place}" for place in range(self._spec.workers * self._spec.devices_per_worker)]
-            Plan(recipe.stages(len(places)), places).cut(model)
-        self._stage = 'the program\'s build_dataset(params, "train") fails'
-        rows = Rows(recipe, "train")
-        dataset = rows.whole
-        self._stage = _UNSUITED
-        self._count(dataset)
-        self._divide(rows)
-        self._stage = "the model cannot be trained on the first batch"
-        batch = max(1, self._spec.global_batch_size // (replicas_in_sync(self._spec) * parts_of(self._spec)))
-        model.run_eagerly = True
-        model.fit(dataset.batch(batch).take(1), epochs=1, verbose=0)
-        self.facts["Parameters"] = _number(int(model.count_params()))
-        self.facts["First batch"] = f"{batch} rows, one step done"
-        self._stage = 'the program\'s build_dataset(params, "validation") fails'
-        validation = Rows(recipe, "validation")
-        if validation.exist:
-            self.facts["Validation rows"] = _rows_in_words(int(validation.whole.cardinality().numpy()))
+            self._cut(recipe, model)
+        dataset = self._divide(recipe, Rows(recipe, "train"), parts=parts)
+        if self._spec.strategy is Strategy.TENSOR_PARALLEL:
+            self._lay_out(recipe, model, dataset)
+        if self._trains:
+            self._train(model, dataset)
+        if model.built:
+            self.facts["Parameters"] = _number(int(model.count_params()))
+        self._validate(recipe, Rows(recipe, "validation"))
 
-    def _settings(self, model: Any) -> None:
-        """What the loop would refuse of this model with the job's settings."""
+    def _settings(self, model: Any) -> int:
+        """What the job's strategy would refuse of this model; the parts in which the loop would compute a step."""
+        from worker_agent.trainer.loop.learner import own_parts
         from worker_agent.trainer.loop.rate import rate_of
-        from worker_agent.trainer.loop.step import check_own_step
+        from worker_agent.trainer.loop.step import check_jit, check_own_step
         from worker_agent.trainer.size import Size
+        from worker_agent.trainer.strategies import synchronous
 
         self._stage = _UNFIT
-        if self._spec.strategy is Strategy.TENSOR_PARALLEL:
-            from worker_agent.trainer.strategies.tensor import variables
+        parts = 1
+        match self._spec.strategy:
+            case Strategy.TENSOR_PARALLEL:
+                from worker_agent.trainer.strategies.tensor import variables
 
-            variables.checked(model)
-        check_own_step(model, parts=self._spec.accumulation, jit=self._spec.jit)
+                variables.checked(model)
+            case Strategy.PIPELINE:
+                from worker_agent.trainer.strategies.pipe import learner
+
+                learner.checked(model)
+            case Strategy.PARAMETER_SERVER:
+                pass  # it takes any model
+            case strategy:
+                parts = synchronous.parts_of(self._spec.accumulation, own_parts(model))
+                check_own_step(model, parts=parts, jit=self._spec.jit)
+                if self._spec.jit:
+                    check_jit(model, is_shared=strategy is Strategy.CENTRAL_STORAGE, replicas=self._replicas)
         size = Size(rows=1, batch=1, steps_per_epoch=1, epochs=1)
-        rate_of(self._run, getattr(model.optimizer, "inner_optimizer", model.optimizer), size, replicas=2)
+        rate_of(self._run, getattr(model.optimizer, "inner_optimizer", model.optimizer), size, replicas=1)
+        return parts
 
-    def _count(self, dataset: Any) -> None:
-        """Rows against the batch, where the dataset knows them: reading it through may take long."""
-        from worker_agent.trainer.data import count_rows
-        from worker_agent.trainer.size import size_of
+    def _cut(self, recipe: program.Program, model: Any) -> None:
+        """Into one stage for each device of the gang."""
+        from worker_agent.trainer.strategies.pipe.stages import Plan
 
-        rows = int(dataset.cardinality().numpy())
-        self.facts["Rows"] = _rows_in_words(rows)
-        if rows == -2:  # tf.data.UNKNOWN_CARDINALITY
-            return
-        batch = self._spec.global_batch_size
-        size = size_of(rows=count_rows(dataset), global_batch=batch, replicas=1, epochs=1)
-        self.facts["Steps an epoch"] = _number(size.steps_per_epoch)
-        if left := rows % batch:
-            self.facts["Left over"] = f"{left} rows an epoch, others in each, as they fill no batch of {batch}"
+        self._stage = "the program's build_stages() fails"
+        places = [f"stage {place}" for place in range(self._spec.workers * self._spec.devices_per_worker)]
+        Plan(recipe.stages(len(places)), places).cut(model)
 
-    def _divide(self, rows: Any) -> None:
-        """Which worker would read what, and the files against the workers."""
-        workers = self._spec.workers
-        if self._spec.strategy not in _MANY_INPUTS or workers == 1:
-            return
+    def _divide(self, recipe: program.Program, rows: Any, *, parts: int) -> Any:
+        """Which worker would read what, and whether it suffices; the rows of one, or all where nobody reads apart."""
+        from worker_agent.trainer.division import Policy
+
+        workers = self._inputs
+        gives_shards = workers > 1 and recipe.takes_shard and self._spec.sharding == "auto"
+        self._stage = 'the program\'s build_dataset(params, "train") fails'
+        dataset = rows.of_shard(workers, workers - 1) if gives_shards else rows.whole
+        self._stage = _UNSUITED
         division = rows.division(self._spec.sharding, pipelines=workers)
-        self.facts["Shared out"] = division.reason
-        if division.reads_apart:
-            rows.of_pipeline(division, pipelines=workers, pipeline=workers - 1)
-        elif division.files:
+        if division.policy is Policy.FILE:
+            dataset = rows.of_pipeline(division, pipelines=workers, pipeline=workers - 1)
+        self._count(dataset, times=workers if division.reads_apart else 1, parts=parts)
+        if workers > 1:
+            self.facts["Shared out"] = division.reason
+        if division.files and not division.reads_apart:
             what = f"{division.files} files do not divide by {workers} workers"
             why = "every worker reads all of them and throws most rows away"
             remedy = f"Write a multiple of {workers} files, or let build_dataset take shard=(n, i)"
             self.findings.append(Finding(what, why, remedy, blocks=False))
+        return dataset
+
+    def _count(self, dataset: Any, *, times: int, parts: int) -> None:
+        """Rows against the batch, where the dataset knows them: reading it through may take long."""
+        from worker_agent.trainer.data import count_rows
+        from worker_agent.trainer.size import size_of
+
+        known = int(dataset.cardinality().numpy())
+        rows = None if known == _UNKNOWN else count_rows(dataset) * times
+        self.facts["Rows"] = _rows_in_words(rows)
+        batch = self._spec.global_batch_size
+        told = batch if rows is None else rows
+        size = size_of(rows=told, global_batch=batch, replicas=self._replicas, epochs=1, parts=parts)
+        if rows is None:
+            return
+        self.facts["Steps an epoch"] = _number(size.steps_per_epoch)
+        if left := rows % batch:
+            self.facts["Left over"] = f"{left} rows an epoch, others in each, as they fill no batch of {batch}"
+
+    def _lay_out(self, recipe: program.Program, model: Any, dataset: Any) -> None:
+        """What splits each variable, once all of them are there."""
+        from worker_agent.trainer.loop.learner import private
+        from worker_agent.trainer.strategies.tensor import layouts
+        from worker_agent.trainer.strategies.tensor_parallel import symbols
+
+        self._stage = "the model cannot be laid out"
+        rows = self._spec.global_batch_size
+        if not all(layer.built for layer in model._flatten_layers()):
+            batch = symbols(dataset.batch(rows), rows)
+            private("keras.src.backend", "compute_output_spec")(model, batch[0], training=False)
+        layouts.of_model(model, recipe.layouts(), self._spec.model_parallel)
+
+    def _train(self, model: Any, dataset: Any) -> None:
+        self._stage = "the model cannot be trained on the first batch"
+        rows = max(1, self._spec.global_batch_size // (replicas_in_sync(self._spec) * parts_of(self._spec)))
+        model.run_eagerly = True
+        model.fit(dataset.batch(rows).take(1), epochs=1, verbose=0)
+        self.facts["First batch"] = f"{rows} rows, one step done"
+
+    def _validate(self, recipe: program.Program, rows: Any) -> None:
+        """The validation rows, as whoever judges by them would ask for them."""
+        from worker_agent.trainer.data import count_rows
+
+        self._stage = 'the program\'s build_dataset(params, "validation") fails'
+        apart = self._spec.validation == "evaluator"
+        if not rows.exist:
+            if apart:
+                what, why = "the program has no validation rows", "an evaluator has nothing to judge by"
+                self.findings.append(Finding(what, why, "Set validation to gang, or let build_dataset return some"))
+            return
+        shards = 1 if apart or not recipe.takes_shard else self._inputs
+        dataset = rows.of_shard(shards, shards - 1) if shards > 1 else rows.whole
+        known = int(dataset.cardinality().numpy())
+        if self._spec.strategy in _COUNT_VALIDATION and not apart and known != _UNKNOWN:
+            count_rows(dataset)
+        whose = f" for each of {shards} workers" if shards > 1 else ""
+        self.facts["Validation rows"] = _rows_in_words(known if known >= 0 else None) + whose
+
+    @property
+    def _inputs(self) -> int:
+        """How many processes each read an input of their own."""
+        return self._spec.workers if self._spec.strategy is Strategy.MULTI_WORKER_MIRRORED else 1
+
+    @property
+    def _replicas(self) -> int:
+        """Those in sync, or a number that divides theirs: on CPUs, a worker of several has one replica only."""
+        match self._spec.strategy:
+            case Strategy.MULTI_WORKER_MIRRORED:
+                return self._spec.workers
+            case Strategy.PARAMETER_SERVER:
+                return 1
+            case _:
+                return replicas_in_sync(self._spec)
 
     def _script(self) -> None:
         """Its packages, looked for and not imported."""
         self._stage = f"the file {self._run.entry.name} cannot be read"
-        sys.path[:0] = [str(self._run.entry.parent), str(self._run.code / self._spec.working_dir), str(self._run.code)]
-        if self._spec.working_dir and not (self._run.code / self._spec.working_dir).is_dir():
-            raise TrainingFailed(f"The program has no folder {self._spec.working_dir}, its working directory.")
+        sys.path[:0] = [str(self._run.entry.parent), str(launcher.working_folder(self._run)), str(self._run.code)]
         missing = [name for name in _imports(self._run.entry) if importlib.util.find_spec(name) is None]
         if missing and not lines_of(self._spec.requirements):
             what = f"the file {self._run.entry.name} imports {', '.join(missing)}, which this node does not have"
@@ -167,11 +248,18 @@ class Check:
         if isinstance(error, SystemExit):
             return Finding(self._stage, f"it called sys.exit({error.code!r})", _REMEDY)
         message = failure_of(error, code=self._run.code, gang_size=1).message.rstrip(".")
-        if os.environ.get(NO_NETWORK) and any(words in message for words in _NETWORK_WORDS):
+        if self._offline and any(words in message for words in _NETWORK_WORDS):
             why = f"it wanted the network, which this check does not have ({message})"
             what = self._stage.replace("fails", "was not tried to its end")
             return Finding(what, why, "Nothing, if its nodes have the network", blocks=False)
-        return Finding(self._stage, message, _REMEDIES.get(self._stage, _REMEDY))
+        refused = isinstance(error, TrainingFailed)
+        remedy = _REMEDIES.get(self._stage) or (_REMEDY_REFUSED if refused else _REMEDY)
+        return Finding(self._stage, message, remedy, certain=refused and not self._may_differ(error))
+
+    def _may_differ(self, error: BaseException) -> bool:
+        """Whether the training might have seen something else than this process."""
+        looked = surroundings.looked_at_devices() or (self._offline and surroundings.looked_outside())
+        return looked or isinstance(error, NodeLacks) or isinstance(error.__cause__, OSError)
 
 
 def _imports(entry: Path) -> Iterator[str]:
@@ -188,14 +276,16 @@ def _number(count: int) -> str:
     return f"{count:,}".replace(",", "\u202f")
 
 
-def _rows_in_words(count: int) -> str:
-    return _number(count) if count >= 0 else "not known before they are read"
+def _rows_in_words(count: int | None) -> str:
+    return "not known before they are read" if count is None else _number(count)
 
 
 def main(folder: Path) -> int:
     """Look, and write the answer."""
     plan = codec.decode_plan((folder / PLAN_FILE).read_bytes())
-    check = Check(from_plan(plan, cores=os.cpu_count() or 1))
+    offline = bool(os.environ.pop(NO_NETWORK, ""))  # the program sees what it would see in training
+    trains = plan.trial is None or plan.trial.trains
+    check = Check(from_plan(plan, cores=os.cpu_count() or 1), trains=trains, offline=offline)
     check.look()
     (folder / RESULT_FILE).write_bytes(msgspec.json.encode((check.findings, check.facts)))
     return 0

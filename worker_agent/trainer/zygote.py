@@ -1,10 +1,14 @@
-"""The zygote: a process that has imported TensorFlow and nothing more, forked once per replica.
+"""The zygote: a process that has imported TensorFlow and nothing more, forked once per replica or trial.
 
 Started by the daemon by name, one per Keras flavour: `python -m worker_agent.trainer.zygote --flavour keras3 --socket
 PATH --parent PID`. The socket exists when it is ready. A client connects, sends a plan's path and a newline, and reads
-one line: the pid of the shim that now owns the replica (in a session of its own, as after a cold start). It never runs
-a TensorFlow operation and makes no graph: a first `tf.Graph` starts a thread, an operation or a gradient several, and
-threads do not survive a fork. It ends when its parent is gone, also one that was gone before this one looked.
+one line: the pid of the shim that now owns the replica (in a session of its own, as after a cold start). Where the plan
+is of a trial, it is the pid of a sandbox, which says with a second line how the program ended, and ends the program
+when the client closes the connection.
+
+The zygote never runs a TensorFlow operation and makes no graph: a first `tf.Graph` starts a thread, an operation or a
+gradient several, and threads do not survive a fork. It ends when its parent is gone, also one that was gone before this
+one looked.
 """
 
 import argparse
@@ -17,12 +21,16 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+from worker_agent import sandbox
+from worker_agent.folder import OUTPUT_FILE
 from worker_agent.protocol import codec
-from worker_agent.protocol.plan import Plan
+from worker_agent.protocol.plan import Plan, Trial
 from worker_agent.protocol.states import Kind
-from worker_agent.shim import become_child, supervise
+from worker_agent.shim import become_child, child_environment, supervise
+from worker_agent.trainer import check
 from worker_agent.trainer.outcome import ExitCode
 from worker_agent.trainer.run import from_plan
 from worker_agent.trainer.script import launcher
@@ -107,7 +115,7 @@ def serve(path: Path, *, parent: int) -> None:
 
 
 def _answer(door: socket.socket, guest: socket.socket) -> None:
-    """Fork a shim for the plan that is asked for; a request that cannot be read is dropped."""
+    """Fork a shim, or a sandbox, for the plan that is asked for; a request that cannot be read is dropped."""
     guest.settimeout(REQUEST_S)
     try:
         request = guest.makefile("rb").readline(REQUEST_BYTES).decode().strip()
@@ -120,10 +128,13 @@ def _answer(door: socket.socket, guest: socket.socket) -> None:
     pid = os.fork()
     if pid == 0:
         door.close()
+        if plan.trial is not None:
+            _be_sandbox(plan, plan.trial, guest)
         guest.close()
         _be_shim(plan, Path(request))
-    with contextlib.suppress(OSError):
-        guest.sendall(f"{pid}\n".encode())
+    if plan.trial is None:
+        with contextlib.suppress(OSError):
+            guest.sendall(f"{pid}\n".encode())
 
 
 def _be_shim(plan: Plan, path: Path) -> None:
@@ -195,6 +206,39 @@ def _redirect(output: int) -> None:
     for number, descriptor in enumerate((silence, output, output)):
         os.dup2(descriptor, number)
     os.umask(0o022)
+
+
+def _be_sandbox(plan: Plan, trial: Trial, line: socket.socket) -> None:
+    """In the first child: leave the zygote's session, try the program out, say how it ended, and never return."""
+    try:
+        os.setsid()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        line.sendall(f"{os.getpid()}\n".encode())
+        _redirect(os.open(Path(plan.folder) / OUTPUT_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
+        os.chdir(plan.code)
+        code = sandbox.run(
+            partial(_check_cold if needs_fresh_import(plan) else _check_warm, Path(plan.folder)),
+            child_environment(plan, dict(os.environ)),
+            time_s=trial.time_s,
+            memory_bytes=trial.memory_bytes,
+            nice=trial.nice,
+            line=line,
+        )
+        line.sendall(f"{code}\n".encode())
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _check_warm(folder: Path, environment: dict[str, str]) -> int:
+    _be_trainer(environment, 1)
+    return check.main(folder)
+
+
+def _check_cold(folder: Path, environment: dict[str, str]) -> int:
+    command = [sys.executable, "-P", "-m", "worker_agent.trainer.check", str(folder)]
+    os.execve(sys.executable, command, environment)
 
 
 def _collect_children() -> None:
