@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.agent.plans import make_launch, make_plan, make_spec
 from worker_agent.folder import PLAN_FILE
 from worker_agent.protocol.codec import encode_plan
+from worker_agent.protocol.plan import Trial
 from worker_agent.protocol.states import Kind, Strategy
+from worker_agent.sandbox import NO_NETWORK
 
 pytestmark = pytest.mark.tf
 
@@ -40,13 +43,24 @@ OWN_STEP = SOUND.replace("keras.Sequential", "Own").replace(
     "def build_model",
     "class Own(keras.Sequential):\n    def train_step(self, data):\n        return {}\n\ndef build_model",
 )
+SHARDS = """
+def build_dataset(params, split, shard=(1, 0)):
+    rows = 100 // shard[0] if shard == (1, 0) else 5
+    return tf.data.Dataset.from_tensor_slices((tf.ones((rows, 3)), tf.ones((rows, 2)))) if split == "train" else None
+"""
+FEW = HEAD + MODEL.format(units=2) + DATA.format(rows=10)
+SYNCHRONIZED = SOUND.replace("[keras", "[keras.layers.BatchNormalization(synchronized=True), keras")
+TWO_DEVICES = {"workers": 1, "devices_per_worker": 2, "global_batch_size": 32}
 GANG = {"strategy": Strategy.MULTI_WORKER_MIRRORED, "workers": 2, "global_batch_size": 32}
 
-PROGRAM = """
-import json, sys
+IN_TF_KERAS = ("tf_keras", "own step on servers")
+
+PROGRAM = f"""
+import os, sys
 from pathlib import Path
 from worker_agent.trainer import check
 for folder in sys.argv[1:]:
+    os.environ["{NO_NETWORK}"] = "1"
     check.main(Path(folder))
 """
 
@@ -61,7 +75,29 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
     names = ", ".join(repr(str(path)) for path in lines)
     cases: dict[str, tuple[str, dict[str, object]]] = {
         "sound": (SOUND, GANG),
-        "few rows": (HEAD + MODEL.format(units=2) + DATA.format(rows=10), GANG),
+        "few rows": (FEW, GANG),
+        "few rows, network": (FEW + "import socket\nsocket.getaddrinfo('127.0.0.1', 80)\n", GANG),
+        "few rows, devices": (FEW + "tf.config.list_physical_devices('GPU')\n", GANG),
+        "few in shards": (HEAD + MODEL.format(units=2) + SHARDS, GANG),
+        "no model": (HEAD + DATA.format(rows=100), {}),
+        "param": (SOUND, {"params": {"width": 3}}),
+        "parts": (
+            SOUND.replace('"sgd"', "keras.optimizers.SGD(gradient_accumulation_steps=4)"),
+            {"accumulation": 2, "global_batch_size": 32},
+        ),
+        "own step in stages": (OWN_STEP, {"strategy": Strategy.PIPELINE} | TWO_DEVICES),
+        "own step on servers": (
+            OWN_STEP,
+            {"strategy": Strategy.PARAMETER_SERVER, "ps": 1, "sharding": "file", "global_batch_size": 32},
+        ),
+        "synchronized": (SYNCHRONIZED, GANG | {"jit": True}),
+        "synchronized alone": (SYNCHRONIZED, {"jit": True, "global_batch_size": 32}),
+        "not judged": (SOUND, GANG | {"validation": "evaluator"}),
+        "whole layers": (
+            SOUND,
+            {"strategy": Strategy.TENSOR_PARALLEL, "workers": 3, "model_parallel": 3, "global_batch_size": 32},
+        ),
+        "shapes, not trained": (HEAD + MODEL.format(units=5) + DATA.format(rows=100), {"global_batch_size": 32}),
         "shapes": (HEAD + MODEL.format(units=5) + DATA.format(rows=100), {"global_batch_size": 32}),
         "raises": (SOUND.replace("    model.compile", "    raise ValueError('no such layer')\n    model.compile"), {}),
         "leaves": (SOUND + "\nraise SystemExit(3)\n", {}),
@@ -104,11 +140,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
         folder = root / f"case{number}"
         plan = make_plan(folder, make_launch(spec=make_spec(**fields), devices=[]))
         Path(plan.entry).write_text(text)
+        if name.endswith("not trained"):
+            trial = Trial(trains=False, time_s=0, memory_bytes=0, nice=0)
+            plan = msgspec.structs.replace(plan, trial=trial)
         (folder / PLAN_FILE).write_bytes(encode_plan(plan))
         folders.append((name, folder))
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
-    apart = [folder for name, folder in folders if name == "tf_keras"]  # a process speaks one Keras
-    together = [folder for name, folder in folders if name != "tf_keras"]
+    apart = [folder for name, folder in folders if name in IN_TF_KERAS]  # a process speaks one Keras
+    together = [folder for name, folder in folders if name not in IN_TF_KERAS]
     for part in (apart, together):
         command = [sys.executable, "-c", PROGRAM, *map(str, part)]
         subprocess.run(command, env=environment, check=True, timeout=200, capture_output=True)
@@ -138,32 +177,65 @@ def test_the_first_batch_is_what_one_replica_computes_at_once(results) -> None:
     assert batches["split layers"] == "16 rows, one step done"
 
 
+CERTAIN = {
+    "few rows": "The training set has 10 rows, fewer than the global batch of 32",
+    "few in shards": "The training set has 10 rows, fewer than the global batch of 32",
+    "not compiled": "build_model() returned a model that is not compiled: call model.compile(…) in it",
+    "stages": "build_stages() left a stage of 2 without layers: use fewer devices, or a deeper model",
+    "endless": "The training set never ends: build_dataset() has to return each row once, without repeat()",
+    "no model": "recipe.py has no build_model()",
+    "param": "Unknown parameter width. The recipe's parameters are: none",
+    "parts": "The job accumulates 2 parts of a step, the recipe's optimizer 4: set one of the two",
+    "own step": "Gradient accumulation needs the stock train_step; this model brings its own: leave it off",
+    "own step in stages": (
+        "A pipeline cuts each step itself, and this model brings a train_step of its own: leave it out"
+    ),
+    "synchronized": (
+        "XLA cannot compile what the synchronized batch_normalization exchanges between replicas: leave it off"
+    ),
+    "optimizer": "Tensor parallel trains with SGD, Adam, AdamW, not with RMSprop",
+}
+
+
+@pytest.mark.parametrize("case", CERTAIN)
+def test_what_the_training_would_refuse_is_certain(results, case: str) -> None:
+    """In the words with which it would end, but for the full stop."""
+    (finding,), _ = results[case]
+    assert (finding["blocks"], finding["certain"], finding["why"]) == (True, True, CERTAIN[case])
+
+
 @pytest.mark.parametrize(
-    ("case", "what", "why"),
+    ("case", "what", "why", "certain"),
     [
-        ("few rows", "the training set does not suit the job", "has 10 rows, fewer than the global batch of 32"),
-        ("shapes", "the model cannot be trained on the first batch", "hape"),
-        (
-            "raises",
-            "the program's build_model() fails",
-            "no such layer (in recipe.py, line 6, build_model)",
-        ),
-        ("leaves", "the file recipe.py cannot be loaded", "it called sys.exit(3)"),
-        ("not compiled", "the program's build_model() fails", "not compiled"),
-        ("stages", "the program's build_stages() fails", "left a stage of 2 without layers"),
-        ("endless", "the training set does not suit the job", "never ends"),
-        ("no files", "the training set does not suit the job", "reads no files that can be dealt out"),
-        ("own step", "the model does not suit the job", "needs the stock train_step"),
-        ("schedule", "the model does not suit the job", "a learning rate schedule of its own"),
-        ("optimizer", "the model does not suit the job", "not with RMSprop"),
-        ("one file", "the training set does not suit the job", "needs a file for each of the 2 workers"),
+        ("few rows", "the training set does not suit the job", "has 10 rows", True),
+        ("few rows, network", "the training set does not suit the job", "has 10 rows", False),
+        ("few rows, devices", "the training set does not suit the job", "has 10 rows", False),
+        ("shapes", "the model cannot be trained on the first batch", "hape", False),
+        ("raises", "the program's build_model() fails", "no such layer (in recipe.py, line 6, build_model)", False),
+        ("leaves", "the file recipe.py cannot be loaded", "it called sys.exit(3)", False),
+        ("stages", "the program's build_stages() fails", "without layers", True),
+        ("no files", "the training set does not suit the job", "reads no files that can be dealt out", True),
+        ("own step", "the model does not suit the job", "needs the stock train_step", True),
+        ("schedule", "the model does not suit the job", "a learning rate schedule of its own", True),
+        ("one file", "the training set does not suit the job", "needs a file for each of the 2 workers", True),
+        ("whole layers", "the model cannot be laid out", "No variable of this model can be split over 3", True),
+        ("not judged", "the program has no validation rows", "nothing to judge by", False),
     ],
 )
-def test_what_would_make_the_job_fail(results, case: str, what: str, why: str) -> None:
+def test_what_would_make_the_job_fail(results, case: str, what: str, why: str, certain: bool) -> None:
     (finding,), _ = results[case]
     assert finding["blocks"]
     assert finding["what"] == what
     assert why in finding["why"]
+    assert finding["certain"] is certain
+
+
+@pytest.mark.parametrize("case", ["shapes, not trained", "synchronized alone", "own step on servers"])
+def test_what_the_training_would_not_refuse(results, case: str) -> None:
+    """Parameter servers take a train_step of the recipe's own, and deal out rows in their own way."""
+    findings, facts = results[case]
+    assert findings == []
+    assert ("First batch" in facts) is (case != "shapes, not trained")
 
 
 def test_files_that_do_not_divide_are_a_warning(results) -> None:

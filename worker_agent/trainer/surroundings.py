@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 # Python's own names (docs.python.org/3/library/audit_events.html). What a program starts may ask for the network, too.
@@ -47,16 +48,16 @@ def _begin() -> None:
 
 def _noted(ask: Callable[..., Any]) -> Callable[..., Any]:
     def asked(*args: Any, **named: Any) -> Any:
-        if any(Path(_asker()).is_relative_to(code) for code in _code):
+        asker = Path(_file_of(sys._getframe(1)))
+        if any(asker.is_relative_to(code) for code in _code):
             _seen.add(_DEVICES)
         return ask(*args, **named)
 
     return asked
 
 
-def _asker() -> str:
-    """The file of the innermost line outside TensorFlow: Keras asks for devices whenever it compiles a model."""
-    frame = sys._getframe(2)
+def _file_of(frame: FrameType) -> str:
+    """That of the innermost line outside TensorFlow: Keras asks for devices whenever it compiles a model."""
     while frame.f_back is not None and "/tensorflow/" in frame.f_code.co_filename:
         frame = frame.f_back
     return frame.f_code.co_filename
