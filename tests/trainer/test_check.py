@@ -50,6 +50,7 @@ def build_dataset(params, split, shard=(1, 0)):
 """
 FEW = HEAD + MODEL.format(units=2) + DATA.format(rows=10)
 SYNCHRONIZED = SOUND.replace("[keras", "[keras.layers.BatchNormalization(synchronized=True), keras")
+STAGES = "def build_stages(params, count):\n    return [['first'], ['second']]\n"
 TWO_DEVICES = {"workers": 1, "devices_per_worker": 2, "global_batch_size": 32}
 GANG = {"strategy": Strategy.MULTI_WORKER_MIRRORED, "workers": 2, "global_batch_size": 32}
 
@@ -85,7 +86,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
             SOUND.replace('"sgd"', "keras.optimizers.SGD(gradient_accumulation_steps=4)"),
             {"accumulation": 2, "global_batch_size": 32},
         ),
-        "own step in stages": (OWN_STEP, {"strategy": Strategy.PIPELINE} | TWO_DEVICES),
+        "own step in stages": (OWN_STEP + STAGES, {"strategy": Strategy.PIPELINE} | TWO_DEVICES),
         "own step on servers": (
             OWN_STEP,
             {"strategy": Strategy.PARAMETER_SERVER, "ps": 1, "sharding": "file", "global_batch_size": 32},

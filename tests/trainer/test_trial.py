@@ -123,7 +123,7 @@ def the_one(built: Built) -> Finding:
 
 def test_a_fork_answers_as_a_new_python_does(build: Build, tmp_path: Path) -> None:
     cold, warm = tmp_path / "cold.json", tmp_path / "warm.json"
-    asked = {"trains": True, "env": {"OF_THE_JOB": "1"}, "global_batch_size": 32}
+    asked: dict[str, Any] = {"trains": True, "env": {"OF_THE_JOB": "1"}, "global_batch_size": 32}
     expected = build(SOUND + TELLS.replace("PLACE", repr(str(cold))), zygotes=Zygotes(tmp_path, enabled=False), **asked)
     assert build(SOUND + TELLS.replace("PLACE", repr(str(warm))), **asked) == expected
     assert expected[0] == []
@@ -147,15 +147,27 @@ def test_one_that_a_job_waits_for_stands_behind_nothing_and_trains_nothing(build
     ("asked", "why"),
     [
         (
-            {"strategy": Strategy.PIPELINE, "workers": 3, "global_batch_size": 32},
+            {"strategy": Strategy.PIPELINE, "devices_per_worker": 3, "global_batch_size": 32},
             "build_stages() left a stage of 3 without layers: use fewer devices, or a deeper model",
         ),
-        ({"global_batch_size": 128}, "The training set has 100 rows, fewer than the global batch of 128"),
+        (
+            {"strategy": Strategy.ONE_DEVICE, "devices_per_worker": 1, "global_batch_size": 128},
+            "The training set has 100 rows, fewer than the global batch of 128",
+        ),
     ],
 )
-def test_what_the_training_would_refuse_is_certain(build: Build, asked: dict[str, Any], why: str) -> None:
+def test_what_the_training_would_refuse_is_certain(
+    build: Build, keras3: Zygote, tmp_path: Path, asked: dict[str, Any], why: str
+) -> None:
     finding = the_one(build(SOUND, **asked))
     assert (finding.why, finding.blocks, finding.certain) == (why, True, True)
+    (tmp_path / "recipe.py").write_text(SOUND)
+    strategy, devices = asked.pop("strategy"), asked.pop("devices_per_worker")
+    training = gang(tmp_path / "gang", tmp_path / "recipe.py", strategy, devices=devices, **asked)
+    training.start(keras3).wait()
+    failure = training.members[0].failure()
+    assert failure is not None
+    assert failure.message == f"{finding.why}.", "the training says the same"
 
 
 @pytest.mark.parametrize(

@@ -87,11 +87,13 @@ class Check:
         surroundings.watch(self._run.code)
         recipe = program.load(self._run.entry, self._run.code, self._spec.params)
         self.facts["Keras"] = runtime.keras_in_words()
+        stages = self._stages(recipe) if self._spec.strategy is Strategy.PIPELINE else None
         self._stage = "the program's build_model() fails"
         model = check_model(recipe.model())
         parts = self._settings(model)
-        if self._spec.strategy is Strategy.PIPELINE:
-            self._cut(recipe, model)
+        if stages is not None:
+            self._stage = "the model cannot be cut into stages"
+            stages.cut(model)
         dataset = self._divide(recipe, Rows(recipe, "train"), parts=parts)
         if self._spec.strategy is Strategy.TENSOR_PARALLEL:
             self._lay_out(recipe, model, dataset)
@@ -100,6 +102,14 @@ class Check:
         if model.built:
             self.facts["Parameters"] = _number(int(model.count_params()))
         self._validate(recipe, Rows(recipe, "validation"))
+
+    def _stages(self, recipe: program.Program) -> Any:
+        """One for each device of the gang."""
+        from worker_agent.trainer.strategies.pipe.stages import Plan
+
+        self._stage = "the program's build_stages() fails"
+        places = [f"stage {place}" for place in range(self._spec.workers * self._spec.devices_per_worker)]
+        return Plan(recipe.stages(len(places)), places)
 
     def _settings(self, model: Any) -> int:
         """What the job's strategy would refuse of this model; the parts in which the loop would compute a step."""
@@ -130,14 +140,6 @@ class Check:
         size = Size(rows=1, batch=1, steps_per_epoch=1, epochs=1)
         rate_of(self._run, getattr(model.optimizer, "inner_optimizer", model.optimizer), size, replicas=1)
         return parts
-
-    def _cut(self, recipe: program.Program, model: Any) -> None:
-        """Into one stage for each device of the gang."""
-        from worker_agent.trainer.strategies.pipe.stages import Plan
-
-        self._stage = "the program's build_stages() fails"
-        places = [f"stage {place}" for place in range(self._spec.workers * self._spec.devices_per_worker)]
-        Plan(recipe.stages(len(places)), places).cut(model)
 
     def _divide(self, recipe: program.Program, rows: Any, *, parts: int) -> Any:
         """Which worker would read what, and whether it suffices; the rows of one, or all where nobody reads apart."""
