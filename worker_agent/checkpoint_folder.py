@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+from collections.abc import Container
 from pathlib import Path
 from typing import BinaryIO
 
@@ -85,14 +86,17 @@ def open_plain(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
 
 
-def prune(folder: Path, *, keep: int) -> list[str]:
-    """Drop all complete checkpoints but the last `keep` and the best; the names of those that stay."""
+def kept_in(folder: Path, *, keep: int) -> set[str]:
+    """The names of those complete checkpoints that count: the last `keep`, and the best."""
     candidates = [Candidate(m.name, m.attempt, m.step, m.metrics) for m in complete_in(folder).values()]
-    kept = kept_of(candidates, keep=keep)
-    for each in candidates:
-        if each.name not in kept:
-            remove(folder / each.name)
-    return sorted(kept)
+    return kept_of(candidates, keep=keep)
+
+
+def prune(folder: Path, *, spare: Container[str]) -> None:
+    """Drop all complete checkpoints but those."""
+    for name in complete_in(folder):
+        if name not in spare:
+            remove(folder / name)
 
 
 def remove(checkpoint: Path) -> None:

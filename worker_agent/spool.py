@@ -8,6 +8,8 @@ invisible to readers. What was damaged further in is handed out as a counted `Ga
 
 Nothing is synced to the disk record by record: `Writer.sync` is for the writer's timer, so up to one interval
 (200 ms by default) can be lost when the machine loses power, and nothing when a process dies.
+
+A file beside the segments holds the offset up to which the stream is stored with the control plane, for its writer.
 """
 
 import os
@@ -22,6 +24,7 @@ from worker_agent.protocol.records import Gap
 SEGMENT_BYTES = 8 * 1024 * 1024
 MAX_RECORD_BYTES = 1024 * 1024
 
+_ACKNOWLEDGED = "acknowledged"
 _HEADER = struct.Struct("<II")
 HEADER_BYTES = _HEADER.size
 _NAME_DIGITS = 20
@@ -63,6 +66,14 @@ class Writer:
     def pending_bytes(self) -> int:
         """What `append` took and `flush` has not written yet (it stays here while the disk is full)."""
         return len(self._buffer)
+
+    @property
+    def acknowledged(self) -> int:
+        """Up to where the stream is known to be stored with the control plane; 0 while nobody has said so."""
+        try:
+            return int((self._folder / _ACKNOWLEDGED).read_bytes())
+        except (OSError, ValueError):
+            return 0
 
     def append(self, payload: bytes) -> None:
         """Take one record; raises ValueError when it is empty or larger than `MAX_RECORD_BYTES`."""
@@ -110,6 +121,15 @@ class Reader:
     def __init__(self, folder: Path | str, offset: int = 0) -> None:
         self._folder = Path(folder)
         self.offset = offset
+
+    def acknowledge(self, offset: int) -> None:
+        """Tell the writer that the stream is stored up to here; raises OSError. Written over in place, at one go."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(self._folder / _ACKNOWLEDGED, flags, 0o600)
+        try:
+            os.pwrite(file, f"{offset:0{_NAME_DIGITS}d}".encode(), 0)
+        finally:
+            os.close(file)
 
     def read(self, *, max_records: int = 1000, max_bytes: int = 1_000_000) -> Slice:
         """The next whole records, moving `offset` behind them. Empty when there is nothing new.

@@ -92,6 +92,18 @@ def test_what_is_new_goes_out_once(tmp_path: Path, channel: FakeChannel, shippin
     assert [report.start for report in channel.reports()] == [0, 22]
 
 
+def test_the_writer_learns_what_is_stored(tmp_path: Path, channel: FakeChannel, shipping: Shipping) -> None:
+    write(tmp_path, b"one", b"two")
+    writer = Writer(tmp_path / "trainer")
+    shipping.step(channel, now=0, clock=0)
+    assert writer.acknowledged == 0
+    channel.ingest()
+    shipping.step(channel, now=0, clock=ACKS_EVERY_S)
+    assert writer.acknowledged == writer.end == 22
+    writer.close()
+    assert Writer(tmp_path / "trainer").end == 22
+
+
 def test_both_streams_of_every_replica_go_out_until_it_is_dropped(tmp_path: Path, channel: FakeChannel) -> None:
     shipping = Shipping(node_id=NODE, key=SECRET)
     for number in (1, 2):

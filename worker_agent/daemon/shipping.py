@@ -4,6 +4,7 @@ What was shipped stays in the spool. What is neither acknowledged nor waiting in
 again from the acknowledged offset; the control plane cuts what it has already.
 """
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -98,7 +99,11 @@ class Shipping:
                 feed.reader.offset = max(feed.reader.offset, offset)
             elif offset < feed.acked:  # the control plane went back in time: a restored database
                 feed.reader.offset = offset
+            else:
+                continue
             feed.acked = offset
+            with contextlib.suppress(OSError):  # a full disk: the training keeps some checkpoints for longer
+                feed.reader.acknowledge(offset)
 
     def _rewind_if_lost(self, channel: Channel, feed: Feed, *, clock: float) -> None:
         """Begin again at the acknowledged offset when what was shipped is neither stored nor waiting."""

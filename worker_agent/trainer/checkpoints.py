@@ -21,23 +21,35 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter, time
+from time import monotonic, perf_counter, sleep, time
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import tensorflow as tf
 
-from worker_agent.checkpoint_folder import complete_in, digest_of, is_whole, parts_of, prune, remove, write_marker
+from worker_agent.checkpoint_folder import (
+    complete_in,
+    digest_of,
+    is_whole,
+    kept_in,
+    parts_of,
+    prune,
+    remove,
+    write_marker,
+)
 from worker_agent.protocol.checkpoints import MARKER, Marker, Variable, name_of, order_of
 from worker_agent.protocol.job_spec import ParamValue
 from worker_agent.protocol.records import Checkpointed
 from worker_agent.trainer import runtime
 from worker_agent.trainer.emit import Emitter, say
+from worker_agent.trainer.heard import Heard
 from worker_agent.trainer.outcome import Paused, TrainingFailed
 from worker_agent.trainer.run import Run
 from worker_agent.trainer.size import Size
 
 PREFIX = "state"
 POLL_S = 0.5
+# How long a training that is over waits to hear that its last checkpoint is known, so that others can be dropped.
+KNOWN_WAIT_S, KNOWN_LOOK_S = 2.0, 0.05
 
 # A disk that is full or away costs a checkpoint, not the training; a lost peer is another matter.
 _DISK_ERRORS = (
@@ -111,6 +123,7 @@ class Checkpoints:
         self._every = run.spec.checkpoint_steps
         self._writes = run.spec.checkpoints_kept > 0 and run.checkpoints is not None
         self._folder, self._marker = _chosen(run)
+        self._heard = Heard(self._marker.name if self._marker else "")
         self._last_step = self.start.step if self._marker else -1
         self._refusal = ""
         self._state: State
@@ -184,7 +197,7 @@ class Checkpoints:
             self._state.write(str(place / PREFIX))
             marker = self._marker_of(name, place, step=step, epoch=epoch, metrics=metrics)
             sha256 = write_marker(place, marker)
-            kept = prune(place.parent, keep=self._run.spec.checkpoints_kept)
+            kept = kept_in(place.parent, keep=self._run.spec.checkpoints_kept)
         except _DISK_ERRORS as error:
             remove(place)
             self._refused(place, error)
@@ -199,10 +212,12 @@ class Checkpoints:
                 size_bytes=marker.size_bytes,
                 sha256=sha256,
                 shared=self._run.checkpoints_shared,
-                kept=kept,
+                kept=sorted(kept),
                 seconds=perf_counter() - began,
             )
         )
+        self._heard.tell(kept, position=self._emitter.position(), at=monotonic())
+        self._prune()
 
     def pause(self, *, step: int, epoch: int, metrics: Mapping[str, float]) -> NoReturn:
         """Write the last one before the gang leaves, and raise `Paused`; `TrainingFailed` where it is not on disk."""
@@ -218,6 +233,10 @@ class Checkpoints:
 
     def finish(self) -> None:
         """The training is over, however many steps it took: an evaluator waits for no more. After the last `save`."""
+        until = monotonic() + KNOWN_WAIT_S
+        while 0 < self._emitter.acknowledged < self._heard.position and monotonic() < until:
+            sleep(KNOWN_LOOK_S)
+            self._prune()
         if self._run.chief and self._run.checkpoints is not None and self._run.spec.validation == "evaluator":
             with contextlib.suppress(OSError):
                 (self._run.checkpoints / _over(self._run.attempt)).touch()
@@ -241,6 +260,11 @@ class Checkpoints:
             variables=self._state.variables,
             versions={"tensorflow": tf.__version__, "keras": runtime.keras_in_words()},
         )
+
+    def _prune(self) -> None:
+        """Drop those that do not count any more, once no launch can be told to begin with them."""
+        if self._run.checkpoints is not None:
+            prune(self._run.checkpoints, spare=self._heard.names(acknowledged=self._emitter.acknowledged))
 
     def _take_part(self) -> None:
         """Read what the chief reads at this moment; what is written meanwhile nobody needs."""

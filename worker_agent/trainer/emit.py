@@ -39,6 +39,14 @@ class Sink(Protocol):
     def pending(self) -> bool:
         """True while records that were taken are not written yet (full disk): `write` shall be called again."""
 
+    @property
+    def end(self) -> int:
+        """A position: behind all that was taken."""
+
+    @property
+    def acknowledged(self) -> int:
+        """The position up to which it has arrived."""
+
     def write(self, records: list[Record]) -> None:
         """Take the records for good."""
 
@@ -80,6 +88,16 @@ class Emitter:
         """Write what has come so far."""
         with self._writing:
             self._write()
+
+    def position(self) -> int:
+        """Write what has come so far; how far that is, to be compared with `acknowledged`."""
+        self.flush()
+        return self._sink.end
+
+    @property
+    def acknowledged(self) -> int:
+        """The position up to which the control plane has stored what was said."""
+        return self._sink.acknowledged
 
     def close(self) -> None:
         """Write everything, once and for all. Safe to call from a thread that may not wait for ever."""
@@ -125,6 +143,16 @@ class SpoolSink:
         """True while the disk refuses what the writer holds."""
         return self._writer.pending_bytes > 0
 
+    @property
+    def end(self) -> int:
+        """Of the spool, with what waits for the disk."""
+        return self._writer.end
+
+    @property
+    def acknowledged(self) -> int:
+        """As the agent has noted."""
+        return self._writer.acknowledged
+
     def write(self, records: list[Record]) -> None:
         """Append all, one write, one datagram; to the platter every `SYNC_S`."""
         for record in records:
@@ -168,6 +196,16 @@ class PrintSink:
     def pending(self) -> bool:
         """Never: a terminal takes everything."""
         return False
+
+    @property
+    def end(self) -> int:
+        """Nothing waits."""
+        return 0
+
+    @property
+    def acknowledged(self) -> int:
+        """All has arrived."""
+        return 0
 
     def write(self, records: list[Record]) -> None:
         """Print what a person at a terminal wants to know of them."""
