@@ -32,6 +32,7 @@ from worker_agent.protocol.reports import (
     Ack,
     Heartbeat,
     Hello,
+    Probed,
     Records,
     ack_field,
     acks_key,
@@ -125,6 +126,7 @@ class ControlPlane:
         self.acks: dict[int, str] = {}
         self.hellos: list[Hello] = []
         self.beats: list[Heartbeat] = []
+        self.probed: list[Probed] = []
         self.streams: dict[str, list[Record]] = {}
         self.cursors: dict[str, int] = {}
         self.is_ingesting = True
@@ -239,6 +241,8 @@ class ControlPlane:
                 self.beats.append(report)
             case Ack():
                 self.acks[report.command_id] = report.refused
+            case Probed():
+                self.probed.append(report)
             case Records():
                 field = ack_field(report.replica_id, report.attempt, report.stream)
                 cursor = self.cursors.get(field, 0)

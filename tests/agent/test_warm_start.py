@@ -9,10 +9,10 @@ import pytest
 from tests.agent.plans import make_launch, make_spec
 from tests.agent.stack import AgentProcess, ControlPlane, wait_until
 from worker_agent.daemon.settings import write_identity
-from worker_agent.protocol.commands import Launch
+from worker_agent.protocol.commands import Launch, Probe
 from worker_agent.protocol.job_spec import CodeRef
 from worker_agent.protocol.records import Started
-from worker_agent.protocol.states import Cause
+from worker_agent.protocol.states import Cause, DeviceKind
 
 pytestmark = [pytest.mark.stack, pytest.mark.tf]
 
@@ -48,6 +48,23 @@ def launch_of(plane: ControlPlane, replica_id: int) -> Launch:
     return make_launch(command_id=plane.next_command(), replica_id=replica_id, spec=spec)
 
 
+def probe_of(plane: ControlPlane) -> Probe:
+    """Build what is launched afterwards, as before a first launch."""
+    return Probe(
+        command_id=plane.next_command(),
+        preflight_id=5,
+        key="",
+        node="node-1",
+        own=[],
+        others=[],
+        devices=[0],
+        device_kind=DeviceKind.CPU,
+        spec=launch_of(plane, 0).spec,
+        builds=True,
+        trains=False,
+    )
+
+
 @pytest.mark.parametrize("option", ["--zygote", "--no-zygote"])
 def test_a_recipe_trains_and_leaves_its_model(plane: ControlPlane, tmp_path: Path, option: str) -> None:
     data = tmp_path / "agent"
@@ -57,6 +74,10 @@ def test_a_recipe_trains_and_leaves_its_model(plane: ControlPlane, tmp_path: Pat
     try:
         if option == "--zygote":
             wait_until(lambda: (data / "zygote-keras3.sock").exists(), timeout_s=120)
+            plane.send(probe_of(plane))
+            wait_until(lambda: plane.probed, timeout_s=60)
+            (report,) = plane.probed
+            assert (report.findings, report.facts["Rows"]) == ([], "4")
         began = time.monotonic()
         plane.send(launch_of(plane, 7))
         end = plane.wait_for_exit(7, timeout_s=120)
