@@ -93,8 +93,8 @@ def kept_in(folder: Path, *, keep: int) -> set[str]:
 
 
 def prune(folder: Path, *, spare: Container[str]) -> None:
-    """Drop all complete checkpoints but those."""
-    for name in complete_in(folder):
+    """Drop all complete checkpoints but those, and what a process that was killed had begun to write."""
+    for name in [*complete_in(folder), *_begun_in(folder)]:
         if name not in spare:
             remove(folder / name)
 
@@ -104,6 +104,12 @@ def remove(checkpoint: Path) -> None:
     with contextlib.suppress(OSError):
         (checkpoint / MARKER).unlink(missing_ok=True)
     shutil.rmtree(checkpoint, ignore_errors=True)
+
+
+def _begun_in(folder: Path) -> list[str]:
+    with contextlib.suppress(OSError):
+        return [path.name for path in folder.iterdir() if is_name(path.name) and not (path / MARKER).exists()]
+    return []
 
 
 def _has_its_files(checkpoint: Path, marker: Marker) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.agent.plans import make_launch
-from worker_agent.checkpoint_folder import complete_in, open_plain, parts_of, read_marker, remove, write_marker
+from worker_agent.checkpoint_folder import complete_in, open_plain, parts_of, prune, read_marker, remove, write_marker
 from worker_agent.daemon import checkpoints
 from worker_agent.daemon.checkpoints import CheckpointCache, CheckpointRefused, CheckpointUploads, leads
 from worker_agent.daemon.control_plane import Rejected, Unreachable
@@ -136,6 +136,15 @@ def test_one_that_the_training_drops_meanwhile_arrives_all_the_same(tmp_path: Pa
     store.failures = 0
     assert store.taken.wait(10)
     assert complete_in(tmp_path) == {}
+
+
+def test_what_a_killed_process_had_begun_goes_with_those_that_do_not_count(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        write(tmp_path, step)
+    (tmp_path / name_of(step=20, attempt=2) / MARKER).unlink()
+    (tmp_path / "notes").mkdir()
+    prune(tmp_path, spare={name_of(step=30, attempt=2)})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", name_of(step=30, attempt=2)]
 
 
 def test_a_refused_one_holds_up_nothing_and_links_are_not_followed(tmp_path: Path, stores) -> None:
