@@ -53,7 +53,7 @@ def of(*, job: Job, spec: JobSpec, cluster: Cluster, view: ClusterView, now: dat
         return Rehearsed(waits_for=f"its program is being built once on {place}, as before every first launch")
     found = _findings(row)
     return Rehearsed(
-        refused=" ".join(_as_sentence(finding) for finding in found if finding.certain),
+        refused=" ".join(f"{finding.why}. {finding.remedy}." for finding in found if finding.certain),
         warnings=tuple(f"{finding.what}: {finding.why}" for finding in found if not finding.blocks),
     )
 
@@ -98,7 +98,3 @@ def _due(row: Preflight) -> datetime:
 def _findings(row: Preflight) -> list[Finding]:
     reports: list[Any] = [asked["report"] for asked in row.nodes.values() if "report" in asked]
     return [msgspec.convert(finding, Finding) for report in reports for finding in report["findings"]]
-
-
-def _as_sentence(finding: Finding) -> str:
-    return f"{finding.sentence[:1].upper()}{finding.sentence[1:]}."

@@ -208,6 +208,17 @@ def test_a_waiting_job_says_for_what(client_of: Browser, member: User) -> None:
     page = page_of(client_of(member), make_job(owner=member, waiting_for="Needs 8 free devices; 2 are free."))
     assert "Needs 8 free devices; 2 are free." in page
     assert "Replicas appear when the job is placed." in page
+
+
+def test_a_job_that_was_refused_before_its_start_says_so_and_nothing_of_processes(client_of: Browser, member: User) -> None:
+    job = make_job(owner=member, status=JobStatus.FAILED, cause=Cause.LAUNCH_REFUSED.value, reason="Too few rows.")
+    Job.objects.filter(pk=job.pk).update(attempt=0)
+    page = page_of(client_of(member), job)
+    assert "Too few rows." in page
+    assert "Nothing was started." in page
+    assert f'<a class="btn btn-ink" href="/jobs/new/?clone={job.pk}">' in page
+    for words in ("First error", "The logs of every process", "Replicas appear", "not launched yet"):
+        assert words not in page
     assert inline_of(page) == []
 
 

@@ -14,7 +14,7 @@ from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.reports import Probed
 from worker_agent.protocol.states import Cause, JobStatus, Kind, Strategy
 
-REFUSED = Finding("the model does not suit the job", "3 stages, 2 blocks", "Change that setting", certain=True)
+REFUSED = Finding("the model does not suit", "It has 2 blocks, 3 stages", "Change that setting", certain=True)
 OWN = Finding("the program's build_model() fails", "KeyError: 'units'", "Correct the program")
 WARNING = Finding("5 files do not divide by 2 workers", "all read all", "Write 4", blocks=False)
 
@@ -60,7 +60,7 @@ def test_what_the_training_would_refuse_is_refused_before_it(now):
     answer(now, WARNING, REFUSED)
     assert not dispatched(job, now)
     assert (job.status, job.cause, job.attempt) == (JobStatus.FAILED, Cause.LAUNCH_REFUSED, 0)
-    assert job.reason == "The model does not suit the job: 3 stages, 2 blocks. Change that setting."
+    assert job.reason == "It has 2 blocks, 3 stages. Change that setting."
     assert job.ended_at == now
     assert not Replica.objects.exists()
     assert Event.objects.filter(job=job, kind="job_failed", text=f"Nothing was started. {job.reason}").exists()

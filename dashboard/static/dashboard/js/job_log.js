@@ -50,7 +50,7 @@ export function logViewer(root, placeOf) {
   body.addEventListener("scroll", () => { if (!moving) follow.setAttribute("aria-pressed", String(body.scrollTop + body.clientHeight > body.scrollHeight - NEAR)); }, { passive: true });
   toEnd();
   return {
-    reset(lines) { open.clear(); waiting = []; dropped = 0; body.replaceChildren(); waiting.push(...lines); plan(); if (!lines.length) body.append(make("p", { class: "ty-log-sep" }, "Nothing was written yet")); },
+    reset(lines) { open.clear(); waiting = []; dropped = 0; body.replaceChildren(); waiting.push(...lines); plan(); if (!lines.length) body.append(make("p", { class: "ty-log-sep" }, "No output")); },
     // Output arrives in pieces: the end of one may be the middle of a line.
     add({ at, replica, text }) {
       const pieces = ((open.get(replica) ?? "") + text).split("\n");
