@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -277,11 +278,16 @@ class Yard(AbstractContextManager["Yard"]):
         for name in NODES:
             if "agent" in self.machines[name].programs:
                 self.machines[name].kill("agent")
+        shims = (self.home / "disks").glob("*/replicas/*/shim.json")
+        self._groups = [group for shim in shims if (group := json.loads(shim.read_text()).get("group"))]
+        at_work = [Path(group) for group in self._groups if _has_processes(Path(group))]
         for process in self.training():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        shims = (self.home / "disks").glob("*/replicas/*/shim.json")
-        self._groups = [group for shim in shims if (group := json.loads(shim.read_text()).get("group"))]
+        for group in at_work:  # whoever would have removed it has just been killed
+            until(lambda: not _has_processes(group), within_s=10, what=partial(str, group))  # noqa: B023 - called at once
+            with contextlib.suppress(FileNotFoundError):
+                group.rmdir()
         self.database.give_back()
         self.network.close()
         self.database.close()
@@ -341,6 +347,12 @@ class Yard(AbstractContextManager["Yard"]):
             "sweep": [*manage, "sweep"],
             "ingest": [*manage, "ingest"],
         }
+
+
+def _has_processes(group: Path) -> bool:
+    with contextlib.suppress(OSError):  # it goes at some moment
+        return bool((group / "cgroup.procs").read_text().strip())
+    return False
 
 
 def until(ask: Callable[[], T], *, within_s: float, what: Callable[[], str] = str) -> T:
