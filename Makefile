@@ -12,7 +12,7 @@ LOCK := $(VENV)/uv pip compile --quiet --generate-hashes --no-header --no-annota
 help:
 	@echo 'make up [ARGS="--data DIR --port N --nodes N --no-demo --ready-file FILE"]   start Trainyard here'
 	@echo 'make test      every test, real browser included'
-	@echo 'make faults [ARGS="--minutes N --seed S --postgres"]   the fault suite: needs root, takes an hour'
+	@echo 'make faults [ARGS="--minutes N --seed S --postgres"]   the fault suite: needs root, takes two hours'
 	@echo 'make check     lint, types, import contracts, fast tests (under a minute)'
 	@echo 'make bench     ours against the floors and the peers'
 	@echo 'make agent     the environment of a training machine without GPUs (make agent KIND=gpu with)'
