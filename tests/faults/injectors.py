@@ -16,6 +16,7 @@ from functools import partial
 import httpx
 import psutil
 
+from tests.faults import counting
 from tests.faults.machines import Machine, settle
 from tests.faults.yard import CONTROL, NODES, Yard, until
 from worker_agent.protocol.reports import REPORTS_KEY
@@ -112,7 +113,8 @@ def agent_killed(scene: Scene, *, times: int) -> None:
         heard = scene.yard.last_heard_of(node)
         scene.yard.start_agent(node)
         until(lambda: scene.yard.last_heard_of(node) != heard, within_s=60)  # noqa: B023 - called at once
-    gone = before - _pids(scene, node)
+    at_end = {truth.pid for truth in counting.read(scene.yard.truth, scene.job_id) if truth.is_done}
+    gone = before - _pids(scene, node) - at_end
     job = scene.yard.job(scene.job_id)
     if gone and (job["attempt"], job["status"]) == (attempt, "running"):
         scene.wrong.append(f"I5: killing the agent of {node} ended {sorted(gone)}")
