@@ -1,9 +1,13 @@
 """The control plane's database in the fault suite: SQLite or PostgreSQL, which can be taken away and given back."""
 
+import contextlib
 import sqlite3
+import subprocess
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
+
+STARTS_MAX = 6
 
 
 class Database(Protocol):
@@ -68,7 +72,11 @@ class Postgres:
         self._server.get_postmaster_info().process.wait(30)
 
     def give_back(self) -> None:
-        self._server.ensure_postgres_running()
+        for _ in range(STARTS_MAX):  # each waits for ten seconds; on a busy machine the server takes longer
+            with contextlib.suppress(subprocess.SubprocessError):
+                self._server.ensure_postgres_running()
+                return
+        raise AssertionError("PostgreSQL does not start again")
 
     def rows(self, query: str) -> list[tuple[Any, ...]]:
         psycopg = import_module("psycopg")
@@ -76,5 +84,5 @@ class Postgres:
             return list(connection.execute(query))
 
     def close(self) -> None:
-        self._server.ensure_postgres_running()
+        self.give_back()
         self._server.cleanup()
