@@ -46,7 +46,7 @@ REMEDIES = {
     Cause.LOSS_NOT_FINITE: "Lower the learning rate or lengthen its warm-up; look for bad values in the data.",
     Cause.RENDEZVOUS_TIMEOUT: "Check that the nodes reach each other at their addresses and ports, then run it again.",
     Cause.PORT_TAKEN: "Another program uses the ports of the cluster. Give the cluster a different port range.",
-    Cause.LAUNCH_REFUSED: "The reason says what has to change, of the job or of the node. Then start one like this.",
+    Cause.LAUNCH_REFUSED: "Change what the reason names, then start one like this.",
     Cause.TIME_LIMIT: "Give it a longer time limit or fewer epochs: start one like this.",
     Cause.AGENT_SHUTDOWN: "Start the agent again on its node, then run the job again.",
     Cause.NODE_LOST: "Look at the power and network of the machine. The job can run again on the nodes that are left.",

@@ -70,6 +70,12 @@ class ClusterRule:
 
 
 RULES = (
+    # Surroundings
+    Rule(
+        "env",
+        lambda s: s.kind is Kind.RECIPE and s.env.get("KERAS_BACKEND", "tensorflow") != "tensorflow",
+        "KERAS_BACKEND: a recipe is trained by TensorFlow: leave it out, or run the program as a script",
+    ),
     # Sizes
     Rule(
         "workers",

@@ -19,8 +19,8 @@ from django.db import transaction
 
 from orchestrator import enqueue
 from orchestrator.domain import planning
-from orchestrator.domain.fingerprint import fingerprint
 from orchestrator.domain.planning import ClusterView, NotNow, Placed, PlannedReplica
+from orchestrator.domain.rehearsal import Verdict, fingerprint
 from orchestrator.models import Cluster, Command, Node, Preflight, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import code, outbox, submission
@@ -124,7 +124,7 @@ def on_probed(*, node: Node, report: Probed, now: datetime) -> None:
     asked["report"] = _tidy(plain(report))
     if all("report" in each for each in row.nodes.values()):
         end(row, now=now)
-    row.save(update_fields=["nodes", "ended_at", "ports_until"])
+    row.save(update_fields=["nodes", "ended_at", "ports_until", "verdict"])
 
 
 def look(*, preflight_id: int, by: User, now: datetime) -> View:
@@ -138,7 +138,7 @@ def look(*, preflight_id: int, by: User, now: datetime) -> View:
         late = [(pk, asked) for pk, asked in unanswered if row.ended_at or now > _due(row, asked, acked)]
         if row.ended_at is None and len(late) == len(unanswered):
             end(row, now=now)
-            row.save(update_fields=["ended_at", "ports_until"])
+            row.save(update_fields=["ended_at", "ports_until", "verdict"])
     silent = [_silent(asked["name"], pk, acked=asked["command"] in acked, now=now) for pk, asked in late]
     reports = [asked["report"] for _, asked in _by_name(row) if "report" in asked]
     return View(
@@ -154,8 +154,8 @@ def look(*, preflight_id: int, by: User, now: datetime) -> View:
 
 def warnings_about(spec: JobSpec, *, by: User, now: datetime) -> list[str]:
     """What the latest check of exactly this job has found, as sentences for its history."""
-    alike = Preflight.objects.filter(owner=by, created_at__gt=now - RECENT, fingerprint=fingerprint(spec))
-    row = alike.filter(job=None).order_by("-pk").first()
+    alike = Preflight.objects.filter(owner=by, job=None, created_at__gt=now - RECENT, fingerprint=fingerprint(spec))
+    row = next((row for row in alike.order_by("-pk") if row.spec == plain(spec)), None)
     return [f"{found.what}: {found.why}" for found in _of_the_nodes(row)] if row else []
 
 
@@ -180,7 +180,7 @@ def _ask(
 ) -> None:
     """A `Probe` for each node; the leader's builds the program."""
     writes = spec.kind is Kind.RECIPE and spec.checkpoints_kept > 0
-    leader = leader_of(placed)
+    leader = leader_of(placed) if placed else None
     common = msgspec.structs.replace(
         question(row, cluster, spec), key=secrets.token_hex(16), checkpoints=cluster.checkpoint_place if writes else ""
     )
@@ -197,9 +197,9 @@ def _ask(
         post(row, node, probe, now=now)
 
 
-def leader_of(placed: tuple[PlannedReplica, ...]) -> PlannedReplica | None:
+def leader_of(placed: tuple[PlannedReplica, ...]) -> PlannedReplica:
     """Whose node builds the program: the chief's, else the first one's."""
-    return next((each for each in placed if each.role is Role.CHIEF), next(iter(placed), None))
+    return next((each for each in placed if each.role is Role.CHIEF), placed[0])
 
 
 def question(row: Preflight, cluster: Cluster, spec: JobSpec) -> Probe:
@@ -249,7 +249,19 @@ def end(row: Preflight, *, now: datetime) -> None:
     """It has ended, and its ports may be used; the caller saves it."""
     row.ended_at = now
     row.ports_until = now
+    row.verdict = _verdict(row)
     enqueue.dispatch_waiting()
+
+
+def _verdict(row: Preflight) -> str:
+    built = [asked.get("report") for asked in row.nodes.values() if asked["builds"]]
+    if not built:
+        return ""
+    if not built[0]:
+        return Verdict.SILENT
+    if any(finding.get("certain") for finding in built[0]["findings"]):
+        return Verdict.REFUSED
+    return Verdict.BUILT if built[0]["tried"] else Verdict.UNTRIED
 
 
 def forget_old(*, now: datetime) -> None:

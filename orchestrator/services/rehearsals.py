@@ -2,7 +2,7 @@
 
 What the training itself would refuse, as more stages than the model has blocks or a batch larger than the training set,
 is so refused before any of its processes starts. What the program raises of its own is left to the training, which
-shows it with the user's line. A job waits a second or two for its rehearsal, and for no rehearsal that is not answered.
+shows it with the user's line. A node that is busy is asked again, and a rehearsal that nobody answers holds no job up.
 A program that was built with the same settings within the last day, for whomever, is not built again.
 """
 
@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from django.conf import settings
 
-from orchestrator.domain.fingerprint import fingerprint
-from orchestrator.domain.planning import ClusterView
+from orchestrator.domain.planning import ClusterView, PlannedReplica
+from orchestrator.domain.rehearsal import Verdict, fingerprint
 from orchestrator.models import Cluster, Job, Node, Preflight
 from orchestrator.services import preflights
 from worker_agent.protocol.codec import plain
@@ -26,6 +26,8 @@ BUILD_LIMIT_S = 60.0
 # A node that is there takes a command at once, and builds at once unless it is building for others.
 TAKEN_WITHIN = timedelta(seconds=10)
 BUILT_WITHIN = timedelta(seconds=BUILD_LIMIT_S + 30)
+# How often nodes that are busy are asked. One answers so when it has been busy for another 20 s.
+TRIES = 5
 
 
 @dataclass(frozen=True)
@@ -42,36 +44,46 @@ def of(*, job: Job, spec: JobSpec, cluster: Cluster, view: ClusterView, now: dat
     """How the job's rehearsal went; it is begun if there was none. Called with the cluster's row locked."""
     if not settings.REHEARSE or job.attempt or spec.kind is not Kind.RECIPE:
         return Rehearsed()
-    row = _known(job, spec, now) or _begin(job, spec, cluster, view, now)
+    own = _own(job, now)
+    found = _findings(own)
+    if own is not None and own.verdict == Verdict.REFUSED:
+        return Rehearsed(refused=" ".join(f"{each.why}. {each.remedy}." for each in found if each.certain))
+    alike = Preflight.objects.filter(fingerprint=fingerprint(spec))
+    if alike.filter(verdict=Verdict.BUILT.value, created_at__gt=now - preflights.KEPT_FOR).exists():
+        return Rehearsed(warnings=tuple(f"{each.what}: {each.why}" for each in found if not each.blocks))
+    running = alike.filter(ended_at=None, created_at__gte=now - BUILT_WITHIN).exclude(job=None).first()
+    if running is None and own is not None and _is_given_up(own):
+        return Rehearsed(warnings=(f"its program was not built before its first launch: {_why_not(own)}",))
+    row = running or _begin(job, spec, cluster, view, now)
     if row is None:
         return Rehearsed()
-    if row.ended_at is None and now > _due(row):
+    return Rehearsed(waits_for=f"its program is being built once on {_place(row)}, as before every first launch")
+
+
+def _own(job: Job, now: datetime) -> Preflight | None:
+    """The job's latest rehearsal, ended when its answer is overdue."""
+    row = Preflight.objects.select_for_update().filter(job=job).order_by("-pk").first()
+    if row is not None and row.ended_at is None and now > _due(row):
         preflights.end(row, now=now)
-        row.save(update_fields=["ended_at", "ports_until"])
-    if row.ended_at is None:
-        place = next((asked["name"] for asked in row.nodes.values() if asked["builds"]), "a node")
-        return Rehearsed(waits_for=f"its program is being built once on {place}, as before every first launch")
-    found = _findings(row)
-    return Rehearsed(
-        refused=" ".join(f"{finding.why}. {finding.remedy}." for finding in found if finding.certain),
-        warnings=tuple(f"{finding.what}: {finding.why}" for finding in found if not finding.blocks),
-    )
+        row.save(update_fields=["ended_at", "ports_until", "verdict"])
+    return row
 
 
-def _known(job: Job, spec: JobSpec, now: datetime) -> Preflight | None:
-    """The latest time that such a program was built. What another job was refused for is looked at again."""
-    alike = Preflight.objects.filter(fingerprint=fingerprint(spec), created_at__gt=now - preflights.KEPT_FOR)
-    for row in alike.select_for_update().order_by("-pk"):
-        if row.job_id == job.pk or not any(finding.certain for finding in _findings(row)):
-            return row
-    return None
+def _is_given_up(own: Preflight) -> bool:
+    """A node that was busy is asked again, one that says nothing is not."""
+    return own.verdict == Verdict.SILENT or Preflight.objects.filter(job=own.job).count() >= TRIES
+
+
+def _why_not(own: Preflight) -> str:
+    if own.verdict == Verdict.SILENT:
+        return f"{_place(own)} did not answer in time"
+    return "; ".join(finding.why for finding in _findings(own)) or f"{_place(own)} had no time for it"
 
 
 def _begin(job: Job, spec: JobSpec, cluster: Cluster, view: ClusterView, now: datetime) -> Preflight | None:
-    """Ask the node of its leader to build it; None while there is no such node."""
+    """Ask a node of its gang to build it; None while there is no such node."""
     placed = preflights.place(spec, view)
-    leader = None if isinstance(placed, str) else preflights.leader_of(placed)
-    if leader is None:
+    if isinstance(placed, str):
         return None
     preflights.forget_old(now=now)
     row = Preflight.objects.create(
@@ -87,14 +99,26 @@ def _begin(job: Job, spec: JobSpec, cluster: Cluster, view: ClusterView, now: da
     probe = msgspec.structs.replace(
         preflights.question(row, cluster, spec), builds=True, trains=False, build_limit_s=BUILD_LIMIT_S
     )
-    preflights.post(row, Node.objects.get(pk=leader.node_id), probe, now=now)
+    preflights.post(row, Node.objects.get(pk=_builder(placed, now)), probe, now=now)
     return row
+
+
+def _builder(placed: tuple[PlannedReplica, ...], now: datetime) -> str:
+    """The leader's node, or another one of the gang that is building nothing now."""
+    running = Preflight.objects.filter(ended_at=None, created_at__gte=now - BUILT_WITHIN)
+    busy = {pk for row in running for pk, asked in row.nodes.items() if asked["builds"]}
+    leader = preflights.leader_of(placed)
+    return next((each.node_id for each in (leader, *placed) if each.node_id not in busy), leader.node_id)
 
 
 def _due(row: Preflight) -> datetime:
     return row.created_at + (BUILT_WITHIN if preflights.acknowledged(row) else TAKEN_WITHIN)
 
 
-def _findings(row: Preflight) -> list[Finding]:
-    reports: list[Any] = [asked["report"] for asked in row.nodes.values() if "report" in asked]
+def _place(row: Preflight) -> str:
+    return next(str(asked["name"]) for asked in row.nodes.values() if asked["builds"])
+
+
+def _findings(row: Preflight | None) -> list[Finding]:
+    reports: list[Any] = [asked["report"] for asked in row.nodes.values() if "report" in asked] if row else []
     return [msgspec.convert(finding, Finding) for report in reports for finding in report["findings"]]

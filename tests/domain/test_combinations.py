@@ -22,6 +22,7 @@ PLAIN: dict[str, dict[str, object]] = {
 SCRIPT = {"kind": Kind.SCRIPT}
 # (strategy, fields, the field that is refused, words of its sentence)
 REFUSED = [
+    ("one_device", {"env": {"KERAS_BACKEND": "jax"}}, "env", "run the program as a script"),
     ("mirrored", {"workers": 2}, "workers", "2 workers would train 2 models that never meet"),
     ("central_storage", {"workers": 2}, "workers", "choose multi_worker_mirrored"),
     ("one_device", {"workers": 2}, "workers", "One device runs in one process: set 1"),

@@ -203,7 +203,7 @@ def test_what_was_found_is_in_the_history_of_the_job(member):
     assert len(texts) == 2
     assert texts[0].startswith("Found before it started: Keras differs between the nodes")
     assert texts[1] == "Found before it started: the disk is full: 0 MiB."
-    other = jobs.submit_job(request=request_for(cluster, global_batch_size=128), by=member)
+    other = jobs.submit_job(request=request_for(cluster, epochs=9), by=member)
     assert not Event.objects.filter(job=other, kind="preflight", text__contains="disk").exists()
 
 

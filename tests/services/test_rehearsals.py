@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from orchestrator.domain.rehearsal import Verdict, fingerprint
 from orchestrator.models import Command, Event, Job, Node, Preflight, Replica
 from orchestrator.services import dispatch, gang, preflights, rehearsals, reports
 from tests.factories import make_job, make_replica
@@ -16,6 +17,7 @@ from worker_agent.protocol.states import Cause, JobStatus, Kind, Strategy
 
 REFUSED = Finding("the model does not suit", "It has 2 blocks, 3 stages", "Change that setting", certain=True)
 OWN = Finding("the program's build_model() fails", "KeyError: 'units'", "Correct the program")
+BUSY = Finding("the program was not built", "it builds another one", "Check again", blocks=False)
 WARNING = Finding("5 files do not divide by 2 workers", "all read all", "Write 4", blocks=False)
 
 
@@ -30,11 +32,11 @@ def dispatched(job: Job, now) -> bool:
     return launched
 
 
-def answer(now, *findings: Finding) -> None:
-    """The node that was asked last has built the program."""
+def answer(now, *findings: Finding, tried: bool = True) -> None:
+    """The node that was asked last has built the program, or says that it was not `tried`."""
     row = Preflight.objects.latest("pk")
     node = Node.objects.get(pk=next(iter(row.nodes)))
-    report = Probed(node_id=node.pk, preflight_id=row.pk, findings=list(findings))
+    report = Probed(node_id=node.pk, preflight_id=row.pk, findings=list(findings), tried=tried)
     reports.apply([(node, report)], now=now)
 
 
@@ -117,6 +119,9 @@ def test_a_rehearsal_that_nobody_answers_holds_no_job_up(now):
     dispatched(job, now)
     assert not dispatched(job, now + rehearsals.TAKEN_WITHIN)
     assert dispatched(job, now + rehearsals.TAKEN_WITHIN + timedelta(seconds=1))
+    assert Event.objects.get(job=job, kind="preflight").text == (
+        "Found before it started: its program was not built before its first launch: node-1 did not answer in time."
+    )
     slow = make_gang_job(cluster, global_batch_size=32)
     dispatched(slow, now)
     command = Command.objects.filter(kind="probe").latest("pk")
@@ -141,3 +146,48 @@ def test_a_job_without_a_place_is_not_rehearsed(now):
     job = make_gang_job(cluster, workers=9)
     assert not dispatched(job, now)
     assert not Preflight.objects.exists()
+
+
+def test_a_node_that_is_busy_is_asked_again_and_nothing_counts_as_built_by_that(now):
+    cluster = make_lab(slots=8)
+    job, other = make_gang_job(cluster), make_gang_job(cluster)
+    for _ in range(rehearsals.TRIES):
+        assert not dispatched(job, now)
+        assert not dispatched(other, now)
+        answer(now, BUSY, tried=False)
+    assert dispatched(job, now), "it has waited long enough"
+    assert Event.objects.get(job=job, kind="preflight").text.endswith("first launch: it builds another one.")
+    assert not dispatched(other, now)
+    answer(now, REFUSED)
+    dispatched(other, now)
+    assert other.status == JobStatus.FAILED
+
+
+def test_a_node_of_the_gang_that_builds_nothing_is_asked(now):
+    cluster = make_lab(slots=8)
+    for size in (16, 32, 64):
+        dispatched(make_gang_job(cluster, global_batch_size=size), now)
+    names = [next(iter(row.nodes.values()))["name"] for row in Preflight.objects.order_by("pk")]
+    assert names == ["node-1", "node-2", "node-1"]
+
+
+def test_a_check_that_somebody_asked_for_counts_once_it_has_built_the_program(now, member):
+    cluster = make_lab(slots=8)
+    job = make_gang_job(cluster)
+    check = Preflight.objects.create(
+        owner=member,
+        cluster=cluster,
+        code=job.code,
+        spec=job.spec,
+        fingerprint=fingerprint(job.typed_spec),
+        ports_until=now,
+        created_at=now,
+    )
+    assert not dispatched(job, now)
+    assert Preflight.objects.filter(job=job).count() == 1, "its own, whatever becomes of the other"
+    late = now + rehearsals.BUILT_WITHIN + timedelta(seconds=1)
+    dispatched(job, late)
+    check.refresh_from_db()
+    assert check.ended_at is None, "it has its own time"
+    Preflight.objects.filter(pk=check.pk).update(verdict=Verdict.BUILT)
+    assert dispatched(make_gang_job(cluster), late)

@@ -137,6 +137,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
     taken: list[str] = []
     unreached: dict[str, Finding] = {}
     facts: dict[str, str] = {}
+    tried: bool = False
 
 
 Report = Hello | Heartbeat | Ack | Records | Probed

@@ -1,6 +1,8 @@
-"""Which jobs are built alike: the same program with the same settings, as far as building it reads them."""
+"""Which jobs are built alike (the same program with the same settings, as far as building it reads them), and what
+building one came to."""
 
 import hashlib
+from enum import StrEnum
 
 import msgspec
 
@@ -19,6 +21,15 @@ _UNREAD = (
     "time_limit_s",
     "max_restarts",
 )
+
+
+class Verdict(StrEnum):
+    """What came of building a program once, in a rehearsal or in a check that somebody asked for."""
+
+    BUILT = "built"  # or failed of its own doing: the training will show it
+    REFUSED = "refused"  # the training itself would refuse it
+    UNTRIED = "untried"  # the node had no time for it
+    SILENT = "silent"  # nobody answered
 
 
 def fingerprint(spec: JobSpec) -> str:
