@@ -55,12 +55,18 @@ def epochs_of(
     return read
 
 
-def files(folder: Path, *rows_each: int) -> data.Rows:
+def written(folder: Path, *rows_each: int) -> list[str]:
+    """Files of lines `FILE-ROW`."""
     paths = []
     for number, rows in enumerate(rows_each):
         path = folder / f"{number}.txt"
         path.write_text("".join(f"{number}-{row}\n" for row in range(rows)))
         paths.append(str(path))
+    return paths
+
+
+def files(folder: Path, *rows_each: int) -> data.Rows:
+    paths = written(folder, *rows_each)
     return rows_of(lambda params, split: tf.data.Dataset.from_tensor_slices(paths).flat_map(tf.data.TextLineDataset))
 
 
@@ -100,6 +106,43 @@ def test_files_are_dealt_out(tmp_path: Path) -> None:
     seen = Counter(row.decode() for worker in read for step in worker[:6] for row in step)
     assert seen == Counter(f"{number}-{row}" for number in range(4) for row in range(6))
     assert {row.decode()[0] for step in read[0] for row in step} == {"0", "2"}
+
+
+READERS: dict[str, tuple[Callable[[list[str]], tf.data.Dataset], int]] = {
+    "lines": (tf.data.TextLineDataset, 4),
+    "lines of one": (lambda names: tf.data.TextLineDataset(names[0]), 1),
+    "lines of a dataset": (lambda names: tf.data.TextLineDataset(tf.data.Dataset.from_tensor_slices(names)), 4),
+    "lines in parallel": (lambda names: tf.data.TextLineDataset(names, num_parallel_reads=2), 4),
+    "lines, mapped": (lambda names: tf.data.TextLineDataset(names).map(tf.strings.length).batch(2), 4),
+    "fixed length": (lambda names: tf.data.FixedLengthRecordDataset(names, 4), 4),
+    "fixed length in parallel": (lambda names: tf.data.FixedLengthRecordDataset(names, 4, num_parallel_reads=2), 4),
+    "records": (tf.data.TFRecordDataset, 4),
+    "records in parallel": (lambda names: tf.data.TFRecordDataset(names, num_parallel_reads=2), 4),
+    "interleaved": (lambda names: tf.data.Dataset.from_tensor_slices(names).interleave(tf.data.TextLineDataset), 4),
+    "one after another": (lambda names: tf.data.Dataset.list_files(names).flat_map(tf.data.TextLineDataset), 4),
+    "CSV, which TensorFlow does not deal out": (lambda names: tf.data.experimental.CsvDataset(names, [tf.string]), 0),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_the_files_of_every_reader_are_counted(reader: str, tmp_path: Path) -> None:
+    read, count = READERS[reader]
+    assert file_count(read(written(tmp_path, 1, 1, 1, 1))) == count
+
+
+@pytest.mark.parametrize("asked", ["auto", "file"])
+@pytest.mark.parametrize("reader", ["lines", "lines in parallel", "fixed length"])
+def test_a_reader_of_a_list_of_files_is_dealt_out(reader: str, asked: str, tmp_path: Path) -> None:
+    read, _ = READERS[reader]
+    rows = rows_of(lambda params, split: read(written(tmp_path, 6, 6, 6, 6)))
+    assert rows.division(asked, pipelines=2).policy is Policy.FILE
+    seen = Counter(
+        row.decode().strip()
+        for worker in epochs_of(rows, workers=2, batch=4, count=24, sharding=asked, epochs=1)
+        for step in worker
+        for row in step
+    )
+    assert seen == Counter(f"{number}-{row}" for number in range(4) for row in range(6))
 
 
 def test_a_shard_with_fewer_rows_sets_the_measure(tmp_path: Path) -> None:

@@ -109,9 +109,9 @@ def _leaves(dataset: Any) -> list[Any]:
 
 def _files_of(leaf: Any) -> int:
     """A leaf is a reader that holds its file names, or the list of texts that a reader gets its names from."""
-    names = getattr(leaf, "_filenames", None)
-    if names is not None:
+    names = getattr(leaf, "_filenames", leaf)  # of readers of lines and fixed lengths, a dataset; of CSV, a tensor
+    if not isinstance(names, tf.data.Dataset):
         return int(tf.size(names))
-    spec = leaf.element_spec
+    spec = names.element_spec
     is_text = isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string and spec.shape.rank == 0
-    return max(0, int(leaf.cardinality().numpy())) if is_text else 0
+    return max(0, int(names.cardinality().numpy())) if is_text else 0
