@@ -11,8 +11,8 @@ import pytest
 
 from tests.agent.plans import make_spec
 from tests.agent.stack import free_port, wait_until
-from worker_agent.daemon import checkpoint_place, doors
-from worker_agent.daemon.code import CodeStore
+from worker_agent.daemon import building, checkpoint_place, doors
+from worker_agent.daemon.code import CodeRefused, CodeStore
 from worker_agent.daemon.prober import Prober
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.protocol.commands import Door, Probe
@@ -220,7 +220,50 @@ def test_the_program_is_built_once_and_nothing_stays(ask: Ask, told: Told, tmp_p
     (finding,) = told.of("a").findings
     assert not finding.blocks
     assert finding.what == "the program was not built in time"
+    assert told.of("a").tried
     assert list((tmp_path / "data-a" / "probes").iterdir()) == []
+
+
+def test_whether_the_program_was_tried_is_told(
+    ask: Ask, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = make_spec(code=put(tmp_path / "data-a", b"raise SystemExit"))
+    ask("a", spec=spec)
+    assert not told.of("a").tried, "nobody asked for it"
+    ask("b", builds=True, spec=spec)
+    assert told.whats("b") == ["b could not be checked"], "its store was never told where programs come from"
+    assert not told.of("b").tried
+
+    def refused(*_: object, **__: object) -> None:
+        raise CodeRefused("The program is not there.")
+
+    monkeypatch.setattr(CodeStore, "install", refused)
+    ask("c", builds=True, spec=spec)
+    assert (told.whats("c"), told.of("c").tried) == (["the program did not reach the node"], False)
+    monkeypatch.setattr(building, "BUSY_S", 0.01)
+    released, building_now = threading.Event(), threading.Event()
+
+    def slow(*_: object, **__: object) -> None:
+        building_now.set()
+        released.wait(30)
+        refused()
+
+    monkeypatch.setattr(CodeStore, "install", slow)
+    ask("d", builds=True, spec=spec)
+    assert building_now.wait(30)
+    ask("d", builds=True, spec=spec, preflight_id=6)
+    assert (told.whats("d"), told.of("d").tried) == (["the program was not built"], False)
+    told.reports.clear()
+    released.set()
+    assert told.whats("d") == ["the program did not reach the node"]
+
+
+def test_a_node_with_too_many_checks_to_do_has_tried_nothing(
+    ask: Ask, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker_agent.daemon.prober.PROBES_MAX", 0)
+    ask("a", builds=True)
+    assert (told.whats("a"), told.of("a").tried) == (["nothing was checked"], False)
 
 
 @pytest.mark.tf
@@ -232,6 +275,7 @@ def test_an_error_of_the_program_comes_with_its_own_line(ask: Ask, told: Told, t
     (finding,) = told.of("a").findings
     assert (finding.what, finding.blocks) == ("the program's build_model() fails", True)
     assert finding.why == "ValueError: no such layer (in recipe.py, line 4, build_model)"
+    assert told.of("a").tried
 
 
 def test_a_tpu_that_does_not_answer_blocks(ask: Ask, told: Told) -> None:

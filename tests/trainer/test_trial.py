@@ -136,7 +136,7 @@ def test_a_fork_answers_as_a_new_python_does(build: Build, tmp_path: Path) -> No
 
 def test_one_that_a_job_waits_for_stands_behind_nothing_and_trains_nothing(build: Build, tmp_path: Path) -> None:
     place = tmp_path / "told.json"
-    findings, facts = build(SOUND + TELLS.replace("PLACE", repr(str(place))))
+    findings, facts, _ = build(SOUND + TELLS.replace("PLACE", repr(str(place))))
     assert findings == []
     assert "First batch" not in facts
     assert (facts["Rows"], facts["Parameters"]) == ("100", "26")
@@ -185,8 +185,8 @@ def test_what_the_program_does_by_itself_is_not(build: Build, line: str, why: st
 
 def test_nothing_that_it_started_runs_on(build: Build, tmp_path: Path) -> None:
     place = tmp_path / "pid"
-    findings, _ = build(SOUND + LEAVES_A_CHILD.replace("PLACE", repr(str(place))))
-    assert findings == []
+    built = build(SOUND + LEAVES_A_CHILD.replace("PLACE", repr(str(place))))
+    assert (built.findings, built.tried) == ([], True)
     assert identify(int(place.read_text())) is None
 
 

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import psutil
@@ -39,7 +40,15 @@ _OUTPUT_CHARS = 500
 _TICK_S = 0.1
 _END_S = 10.0
 
-Built = tuple[list[Finding], dict[str, str]]
+Result = tuple[list[Finding], dict[str, str]]
+
+
+class Built(NamedTuple):
+    """What was found, and what was learned, in words. `tried` as in `Probed`."""
+
+    findings: list[Finding]
+    facts: dict[str, str] = {}
+    tried: bool = True
 
 
 class Builder:
@@ -53,15 +62,17 @@ class Builder:
         shutil.rmtree(self._root, ignore_errors=True)
 
     def build(self, probe: Probe, *, wait: Callable[[float], bool]) -> Built:
-        """What was found, and what was learned. `wait(s)` pauses, and is true when nobody waits any more."""
+        """Build it; `wait(s)` pauses, and is true when nobody waits any more."""
         if not self._lock.acquire(timeout=BUSY_S):
             why = f"{probe.node} has been building another one for {BUSY_S:g} s"
-            return [Finding("the program was not built", why, "Check again in a moment", blocks=False)], {}
+            finding = Finding("the program was not built", why, "Check again in a moment", blocks=False)
+            return Built([finding], tried=False)
         folder = self._root / str(probe.preflight_id)
         try:
             return self._build(probe, folder, wait)
         except CodeRefused as error:
-            return [Finding("the program did not reach the node", _clause(str(error)), "Check again")], {}
+            finding = Finding("the program did not reach the node", _clause(str(error)), "Check again")
+            return Built([finding], tried=False)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             self._lock.release()
@@ -78,12 +89,13 @@ class Builder:
         if code == TIMED_OUT:
             why = f"it was still loading after {probe.build_limit_s:g} s, and was ended"
             remedy = "Start it, if it may take that long"
-            return [Finding("the program was not built in time", why, remedy, blocks=False)], {}
+            finding = Finding("the program was not built in time", why, remedy, blocks=False)
+            return Built([finding], tried=not wait(0.0))
         try:
-            result: Built = msgspec.json.decode((folder / RESULT_FILE).read_bytes(), type=Built)
+            findings, facts = msgspec.json.decode((folder / RESULT_FILE).read_bytes(), type=Result)
         except (OSError, msgspec.DecodeError):
-            return [_died(code, folder)], {}
-        return result
+            return Built([_died(code, folder)])
+        return Built(findings, facts)
 
 
 def _plan(probe: Probe, folder: Path) -> Plan:

@@ -12,7 +12,7 @@ from pathlib import Path
 import structlog
 
 from worker_agent.daemon import checkpoint_place, doors
-from worker_agent.daemon.building import Builder
+from worker_agent.daemon.building import Builder, Built
 from worker_agent.daemon.code import CodeStore
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.protocol.commands import Probe
@@ -22,6 +22,7 @@ from worker_agent.tpu_address import why_silent
 
 PROBES_MAX = 8
 REMEMBERED = 1000
+NOT_BUILT = Built([], tried=False)
 
 log = structlog.get_logger("prober")
 
@@ -90,15 +91,15 @@ class Prober:
                 with contextlib.suppress(OSError):
                     tried.unlink()
         findings += [*problems, *met.findings]
-        built, facts = self._builder.build(probe, wait=self._closing.wait) if probe.builds else ([], {})
-        self._say(probe, [*findings, *built], met, facts)
+        built = self._builder.build(probe, wait=self._closing.wait) if probe.builds else NOT_BUILT
+        self._say(probe, [*findings, *built.findings], met, built)
 
     def _say(
         self,
         probe: Probe,
         findings: list[Finding],
         met: doors.Met | None = None,
-        facts: dict[str, str] | None = None,
+        built: Built = NOT_BUILT,
     ) -> None:
         met = met or doors.Met()
         self._tell(
@@ -108,7 +109,8 @@ class Prober:
                 findings=findings,
                 taken=met.taken,
                 unreached=met.unreached,
-                facts=facts or {},
+                facts=built.facts,
+                tried=built.tried,
             )
         )
 

@@ -129,7 +129,8 @@ class Records(msgspec.Struct, frozen=True, kw_only=True, tag="records"):
 
 class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
     """What a `Probe` found. `taken` are the node's own doors that it could not open, `unreached` those of other nodes
-    that did not answer, by label; `facts` is what the node that built the program learned of it, in words."""
+    that did not answer, by label; `facts` is what the node that built the program learned of it, in words. `tried` says
+    that the program was tried: built, or found wrong, to its end or to the time limit."""
 
     node_id: str
     preflight_id: int
