@@ -5,6 +5,7 @@ withdrawn. `services/outbox.py` is the caller, after commit. `FakeGateway` stand
 """
 
 import base64
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +19,11 @@ from kombu.exceptions import OperationalError
 from redis import Redis, RedisError
 
 from worker_agent.protocol.codec import decode_command
-from worker_agent.protocol.commands import PERMIT_S, Command, permit_of, queue_of
+from worker_agent.protocol.commands import PERMIT_S, PERMITTED, WITHDRAWN, Command, permit_of, queue_of
 from worker_agent.protocol.envelope import seal
 
 COMMAND_TASK = "trainyard.agent.command"
-REDIS_TIMEOUT_S = 5.0
+REDIS_TIMEOUT_S = 2.0
 
 
 class NotSent(Exception):
@@ -57,8 +58,8 @@ class CeleryGateway:
         expires = now + timedelta(seconds=settings.COMMAND_EXPIRY_S)
         envelope = seal(parcel.body, node_id=parcel.node_id, key=parcel.key, expires_at=expires.timestamp())
         try:
-            if parcel.launch is not None:
-                self._redis.set(permit_of(parcel.launch), 1, ex=PERMIT_S)
+            if parcel.launch is not None and not self._permit(permit_of(parcel.launch)):
+                return
             current_app.send_task(
                 COMMAND_TASK,
                 kwargs={"envelope": base64.b64encode(envelope).decode()},
@@ -72,9 +73,20 @@ class CeleryGateway:
     def withdraw(self, launches: list[int]) -> None:
         """Take their permits away."""
         try:
-            self._redis.delete(*map(permit_of, launches))
+            for launch in launches:
+                self._redis.set(permit_of(launch), WITHDRAWN, ex=math.ceil(settings.COMMAND_EXPIRY_S))
         except (RedisError, OSError) as error:
             raise NotSent(str(error)) from error
+
+    def _permit(self, key: str) -> bool:
+        """Permit it, or permit it for longer; False when it has been withdrawn, which is for good."""
+        lasting_s = max(PERMIT_S, math.ceil(2 * settings.COMMAND_RESEND_S))
+        if self._redis.set(key, PERMITTED, ex=lasting_s, nx=True):
+            return True
+        if self._redis.get(key) == WITHDRAWN:
+            return False
+        self._redis.expire(key, lasting_s)
+        return True
 
     @cached_property
     def _redis(self) -> Redis:

@@ -92,10 +92,11 @@ def kept_in(folder: Path, *, keep: int) -> set[str]:
     return kept_of(candidates, keep=keep)
 
 
-def prune(folder: Path, *, spare: Container[str]) -> None:
-    """Drop all complete checkpoints but those, and what a process that was killed had begun to write."""
+def prune(folder: Path, *, spare: Container[str], attempt: int) -> None:
+    """Drop all complete checkpoints but those, and what a process that was killed had begun to write; nothing of a
+    later attempt than this one, which may be at work already."""
     for name in [*complete_in(folder), *_begun_in(folder)]:
-        if name not in spare:
+        if name not in spare and order_of(name)[0] <= attempt:
             remove(folder / name)
 
 

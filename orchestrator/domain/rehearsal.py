@@ -2,6 +2,7 @@
 building one came to."""
 
 import hashlib
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -32,11 +33,12 @@ class Verdict(StrEnum):
     SILENT = "silent"  # nobody answered
 
 
-def fingerprint(spec: JobSpec) -> str:
-    """64 hexadecimal digits. The learning rate counts only as asked for or not, and the program by its content."""
+def fingerprint(spec: JobSpec, environment: Mapping[str, object]) -> str:
+    """64 hexadecimal digits; `environment` is what the cluster sets beside the job. The learning rate counts only as
+    asked for or not, and the program by its content."""
     read = dict(plain(spec))  # type: ignore[call-overload]
     for name in _UNREAD:
         del read[name]
     read["learning_rate"] = spec.learning_rate is not None
     read["code"] = [spec.code.sha256, spec.code.entry]
-    return hashlib.sha256(msgspec.json.encode(read, order="deterministic")).hexdigest()
+    return hashlib.sha256(msgspec.json.encode([read, dict(environment)], order="deterministic")).hexdigest()

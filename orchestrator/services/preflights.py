@@ -104,7 +104,7 @@ def begin(*, request: object, by: User, now: datetime) -> Preflight:
             cluster=cluster,
             code_id=checked.program.ref.sha256,
             spec=plain(checked.spec),
-            fingerprint=fingerprint(checked.spec),
+            fingerprint=fingerprint(checked.spec, cluster.environment),
             findings=[asdict(finding) for finding in findings],
             doors=[[door.host, door.port] for door in doors],
             ports_until=now + ANSWER_WITHIN,
@@ -154,8 +154,8 @@ def look(*, preflight_id: int, by: User, now: datetime) -> View:
 
 def warnings_about(spec: JobSpec, *, by: User, now: datetime) -> list[str]:
     """What the latest check of exactly this job has found, as sentences for its history."""
-    alike = Preflight.objects.filter(owner=by, job=None, created_at__gt=now - RECENT, fingerprint=fingerprint(spec))
-    row = next((row for row in alike.order_by("-pk") if row.spec == plain(spec)), None)
+    rows = Preflight.objects.filter(owner=by, job=None, created_at__gt=now - RECENT, code_id=spec.code.sha256)
+    row = next((row for row in rows.order_by("-pk")[:10] if row.spec == plain(spec)), None)
     return [f"{found.what}: {found.why}" for found in _of_the_nodes(row)] if row else []
 
 

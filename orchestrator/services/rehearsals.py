@@ -48,7 +48,7 @@ def of(*, job: Job, spec: JobSpec, cluster: Cluster, view: ClusterView, now: dat
     found = _findings(own)
     if own is not None and own.verdict == Verdict.REFUSED:
         return Rehearsed(refused=" ".join(f"{each.why}. {each.remedy}." for each in found if each.certain))
-    alike = Preflight.objects.filter(fingerprint=fingerprint(spec))
+    alike = Preflight.objects.filter(fingerprint=fingerprint(spec, cluster.environment))
     if alike.filter(verdict=Verdict.BUILT.value, created_at__gt=now - preflights.KEPT_FOR).exists():
         return Rehearsed(warnings=tuple(f"{each.what}: {each.why}" for each in found if not each.blocks))
     running = alike.filter(ended_at=None, created_at__gte=now - BUILT_WITHIN).exclude(job=None).first()
@@ -91,7 +91,7 @@ def _begin(job: Job, spec: JobSpec, cluster: Cluster, view: ClusterView, now: da
         cluster=cluster,
         code=job.code,
         spec=plain(spec),
-        fingerprint=fingerprint(spec),
+        fingerprint=fingerprint(spec, cluster.environment),
         job=job,
         ports_until=now,
         created_at=now,

@@ -143,8 +143,10 @@ def test_what_a_killed_process_had_begun_goes_with_those_that_do_not_count(tmp_p
         write(tmp_path, step)
     (tmp_path / name_of(step=20, attempt=2) / MARKER).unlink()
     (tmp_path / "notes").mkdir()
-    prune(tmp_path, spare={name_of(step=30, attempt=2)})
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes", name_of(step=30, attempt=2)]
+    (tmp_path / name_of(step=10, attempt=3)).mkdir()  # a launch that began later is writing it
+    prune(tmp_path, spare={name_of(step=30, attempt=2)}, attempt=2)
+    left = ["notes", name_of(step=10, attempt=3), name_of(step=30, attempt=2)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
 
 
 def test_a_refused_one_holds_up_nothing_and_links_are_not_followed(tmp_path: Path, stores) -> None:

@@ -179,7 +179,7 @@ def test_a_check_that_somebody_asked_for_counts_once_it_has_built_the_program(no
         cluster=cluster,
         code=job.code,
         spec=job.spec,
-        fingerprint=fingerprint(job.typed_spec),
+        fingerprint=fingerprint(job.typed_spec, cluster.environment),
         ports_until=now,
         created_at=now,
     )

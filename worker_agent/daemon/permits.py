@@ -5,7 +5,7 @@ from typing import Any
 import redis
 import structlog
 
-from worker_agent.protocol.commands import Launch, permit_of
+from worker_agent.protocol.commands import PERMITTED, Launch, permit_of
 
 log = structlog.get_logger("permits")
 
@@ -19,7 +19,7 @@ class Permits:
     def allow(self, launch: Launch) -> bool:
         """False also where Redis does not answer: the command is not acknowledged then, and comes again if wanted."""
         try:
-            allowed = bool(self._redis.exists(permit_of(launch.command_id)))
+            allowed: bool = self._redis.get(permit_of(launch.command_id)) == PERMITTED
         except redis.RedisError as error:
             log.warning("a launch is left alone, as its permit cannot be looked for", error=str(error))
             return False

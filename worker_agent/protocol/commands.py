@@ -7,6 +7,7 @@ from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.states import Cause, DeviceKind, Role
 
 PERMIT_S = 30
+PERMITTED, WITHDRAWN = b"1", b"0"
 
 
 def queue_of(node_id: str) -> str:
@@ -15,7 +16,7 @@ def queue_of(node_id: str) -> str:
 
 
 def permit_of(command_id: int) -> str:
-    """The Redis key of a launch's permit: it is there, for `PERMIT_S` after each sending, while the launch is wanted.
+    """The Redis key of a launch's permit: `PERMITTED` for `PERMIT_S` after each sending, then `WITHDRAWN` or gone.
 
     A command may lie in its queue, or on a line that was cut, until the gang is at work elsewhere: no agent begins a
     launch without having seen its permit.

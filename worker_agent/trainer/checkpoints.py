@@ -264,7 +264,8 @@ class Checkpoints:
     def _prune(self) -> None:
         """Drop those that do not count any more, once no launch can be told to begin with them."""
         if self._run.checkpoints is not None:
-            prune(self._run.checkpoints, spare=self._heard.names(acknowledged=self._emitter.acknowledged))
+            spare = self._heard.names(acknowledged=self._emitter.acknowledged)
+            prune(self._run.checkpoints, spare=spare, attempt=self._run.attempt)
 
     def _take_part(self) -> None:
         """Read what the chief reads at this moment; what is written meanwhile nobody needs."""

@@ -1,0 +1,61 @@
+"""Permits of launches, from the gateway that gives them to the agent that looks for them, over a real Redis."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import redis
+from celery import current_app
+
+from orchestrator import agents
+from tests.agent.plans import make_launch
+from tests.agent.stack import RedisServer
+from worker_agent.daemon.permits import Permits
+from worker_agent.protocol.commands import PERMIT_S, permit_of
+
+pytestmark = pytest.mark.stack
+LAUNCH = make_launch(command_id=7)
+
+
+@pytest.fixture
+def server(tmp_path: Path, settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
+    server = RedisServer(tmp_path)
+    settings.REDIS_URL = server.url
+    monkeypatch.setattr(current_app, "send_task", lambda name, **options: sent.append(options["queue"]))
+    sent.clear()
+    yield server
+    server.kill()
+
+
+sent: list[str] = []
+
+
+def send(gateway: agents.CeleryGateway) -> None:
+    gateway.send(agents.Parcel("0123456789ab", b"k" * 32, b"body", launch=7), now=datetime.now(UTC))
+
+
+def test_a_launch_is_permitted_while_it_is_sent_and_never_again_once_withdrawn(server: RedisServer) -> None:
+    gateway, permits = agents.CeleryGateway(), Permits(server.url)
+    assert not permits.allow(LAUNCH)
+    send(gateway)
+    send(gateway)
+    assert permits.allow(LAUNCH)
+    with redis.Redis.from_url(server.url) as client:
+        assert 0 < client.ttl(permit_of(7)) <= PERMIT_S
+    gateway.withdraw([7, 8])
+    assert not permits.allow(LAUNCH)
+    send(gateway)  # whoever was late to send it
+    assert not permits.allow(LAUNCH)
+    assert sent == ["node.0123456789ab"] * 2
+
+
+def test_without_redis_nothing_is_permitted_and_nothing_counts_as_withdrawn(server: RedisServer) -> None:
+    gateway, permits = agents.CeleryGateway(), Permits(server.url)
+    send(gateway)
+    server.kill()
+    assert not permits.allow(LAUNCH)
+    with pytest.raises(agents.NotSent):
+        gateway.withdraw([7])
+    with pytest.raises(agents.NotSent):
+        send(gateway)
