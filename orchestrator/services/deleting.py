@@ -1,7 +1,8 @@
-"""Deleting a job that has ended: its rows, and the files that it left here. Pages and REST call this."""
+"""Deleting a job that has ended: its rows, and its files here and on its nodes. Pages and REST call this."""
 
 import shutil
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from django.conf import settings
@@ -9,7 +10,7 @@ from django.db import transaction
 
 from orchestrator.domain.lifecycle import LIVE_JOB, TERMINAL_JOB
 from orchestrator.models import Job, User
-from orchestrator.services import jobs, transitions
+from orchestrator.services import jobs, strays, transitions
 from orchestrator.services.errors import Conflict
 from worker_agent.protocol.states import JobStatus
 
@@ -18,7 +19,8 @@ def delete_job(*, job_id: int, by: User) -> None:
     """Delete a job with its curves, logs, files and stored checkpoints; that it was there stays in the history.
 
     `Conflict` while it has not ended, while a process of it is not given back, or while another job is to begin with
-    one of its checkpoints. Checkpoints in a folder that the nodes share stay there: only nodes reach it.
+    one of its checkpoints. What its nodes hold of it goes as soon as their agents are told so. Checkpoints in a folder
+    that the nodes share stay there: only nodes reach it.
     """
     with transaction.atomic():
         job = jobs.owned(job_id, by)
@@ -32,6 +34,7 @@ def delete_job(*, job_id: int, by: User) -> None:
         folders = [Path(settings.CHECKPOINT_ROOT) / str(job.pk)]
         folders += [Path(settings.ARTIFACT_ROOT) / str(pk) for pk in job.artifacts.values_list("pk", flat=True)]
         text = f"{by.get_username()} deleted j-{job.pk} ({job.name}) of {job.owner.username}."
+        strays.forget_deleted(job, now=datetime.now(UTC))
         job.delete()
         transitions.record(kind="job_deleted", text=text, actor=by)
         transaction.on_commit(lambda: _remove(folders))

@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db.models import Exists, F, OuterRef, Q
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
-from orchestrator.models import Checkpoint, Command, Cursor, Node, Replica
+from orchestrator.models import Checkpoint, Command, Cursor, Job, Node, Replica
 from orchestrator.services import gang, outbox
 from orchestrator.services.transitions import StaleTransition, move_node
 from worker_agent.protocol import commands
@@ -110,6 +110,16 @@ def forget_stored(*, now: datetime) -> None:
     for replica in done.order_by("pk")[:FORGET_LIMIT]:
         if replica.node is not None:
             outbox.post(node=replica.node, replica=replica, now=now, build=partial(_forget, replica=replica))
+
+
+def forget_deleted(job: Job, *, now: datetime) -> None:
+    """Before the rows of an ended job go: its folders on the nodes are to go too. These commands outlive the rows; an
+    agent answers one when its replica has ended and nothing of it is left to deliver."""
+    gone = Command.objects.filter(replica=OuterRef("pk"), kind="forget").exclude(acked_at=None)
+    left = job.replicas.filter(node__isnull=False).exclude(Exists(gone)).select_related("node")
+    for replica in left.order_by("pk"):
+        if replica.node is not None:
+            outbox.post(node=replica.node, replica=None, now=now, build=partial(_forget, replica=replica))
 
 
 def _forget(command_id: int, *, replica: Replica) -> commands.Forget:

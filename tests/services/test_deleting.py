@@ -1,16 +1,19 @@
 """Deleting a job: what goes, what stays, and when it is refused."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.models import Artifact, Checkpoint, Event, Job, LogChunk, Replica, User
-from orchestrator.services import deleting
+from orchestrator.models import Artifact, Checkpoint, Command, Event, Job, LogChunk, Replica, User
+from orchestrator.services import deleting, gang, outbox
 from orchestrator.services.errors import Conflict, Forbidden
 from tests.factories import make_job, make_replica
-from worker_agent.protocol.states import JobStatus, ReplicaStatus
+from worker_agent.protocol import commands
+from worker_agent.protocol.codec import decode_command
+from worker_agent.protocol.states import JobStatus, NodeState, ReplicaStatus
 
 
 @pytest.fixture
@@ -59,3 +62,28 @@ def test_what_is_not_over_or_still_wanted_is_kept(ended: Job, member: User, view
     with pytest.raises(Conflict, match="still being ended"):
         deleting.delete_job(job_id=ended.pk, by=member)
     assert Job.objects.count() == 2
+
+
+def test_nodes_are_told_to_remove_their_folders(ended: Job, member: User) -> None:
+    now = datetime.now(UTC)
+    (first,) = ended.replicas.all()
+    answered, unanswered, lost, nowhere = [
+        make_replica(ended, index=index, attempt=index, status=ReplicaStatus.EXITED, held=False)
+        for index in range(2, 6)
+    ]
+    Command.objects.create(node=answered.node, replica=answered, kind="forget", body=b"", acked_at=now)
+    Command.objects.create(node=unanswered.node, replica=unanswered, kind="forget", body=b"")
+    lost.node.state = NodeState.LOST.value
+    lost.node.save()
+    nowhere.node.delete()
+    expected = [(each.node_id, each.pk, each.attempt) for each in (first, unanswered, lost)]
+
+    deleting.delete_job(job_id=ended.pk, by=member)
+
+    told = [(row.node_id, decode_command(bytes(row.body))) for row in Command.objects.order_by("pk")]
+    assert all(isinstance(forget, commands.Forget) for _, forget in told)
+    assert [(node_id, forget.replica_id, forget.attempt) for node_id, forget in told] == expected
+    assert outbox.resend(now=now + timedelta(seconds=60)) == 2  # the lost node hears of it when it is back
+    for row in Command.objects.select_related("node"):
+        gang.on_ack(node=row.node, command_id=row.pk, refused="", now=now)
+    assert outbox.resend(now=now + timedelta(hours=1)) == 0
