@@ -38,6 +38,21 @@ def build_dataset(params, split):
     names = tf.data.Dataset.from_tensor_slices([{names}])
     return names.interleave(lambda name: tf.data.TextLineDataset(name)).map(lambda line: (tf.ones(3), tf.ones(2)))
 """
+LINES = """
+def build_dataset(params, split):
+    if split != "train":
+        return None
+    return tf.data.TextLineDataset({names}).map(lambda line: (tf.ones(3), tf.ones(2)))
+"""
+GENERATED = """
+def rows():
+    for _ in range({rows}):
+        yield tf.ones(3), tf.ones(2)
+
+def build_dataset(params, split):
+    kind = (tf.TensorSpec(3), tf.TensorSpec(2))
+    return tf.data.Dataset.from_generator(rows, output_signature=kind) if split == "train" else None
+"""
 SCHEDULE = "keras.optimizers.SGD(keras.optimizers.schedules.CosineDecay(0.1, 10))"
 OWN_STEP = SOUND.replace("keras.Sequential", "Own").replace(
     "def build_model",
@@ -49,12 +64,15 @@ def build_dataset(params, split, shard=(1, 0)):
     return tf.data.Dataset.from_tensor_slices((tf.ones((rows, 3)), tf.ones((rows, 2)))) if split == "train" else None
 """
 FEW = HEAD + MODEL.format(units=2) + DATA.format(rows=10)
+ENDLESS_VALIDATION = SOUND.replace(
+    'if split == "train" else None', "if split == 'train' else tf.data.Dataset.range(3).repeat()"
+)
 SYNCHRONIZED = SOUND.replace("[keras", "[keras.layers.BatchNormalization(synchronized=True), keras")
 STAGES = "def build_stages(params, count):\n    return [['first'], ['second']]\n"
 TWO_DEVICES = {"workers": 1, "devices_per_worker": 2, "global_batch_size": 32}
 GANG = {"strategy": Strategy.MULTI_WORKER_MIRRORED, "workers": 2, "global_batch_size": 32}
 
-IN_TF_KERAS = ("tf_keras", "own step on servers")
+IN_TF_KERAS = ("tf_keras", "own step on servers", "few filtered for servers")
 
 PROGRAM = f"""
 import os, sys
@@ -74,6 +92,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
     for path in lines:
         path.write_text("a line\n" * 40)
     names = ", ".join(repr(str(path)) for path in lines)
+    threes, single = [root / "a.txt", root / "b.txt"], root / "c.txt"
+    for path, text in zip((*threes, single), ("a line\n" * 3, "a line\n" * 9, "a line\n"), strict=True):
+        path.write_text(text)
     cases: dict[str, tuple[str, dict[str, object]]] = {
         "sound": (SOUND, GANG),
         "few rows": (FEW, GANG),
@@ -104,6 +125,29 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
         "leaves": (SOUND + "\nraise SystemExit(3)\n", {}),
         "not compiled": (SOUND.replace('    model.compile("sgd", "mse")\n', ""), {}),
         "endless": (SOUND.replace(" if split", ".repeat() if split"), {}),
+        "endless validation": (ENDLESS_VALIDATION, GANG),
+        "endless validation, judged": (ENDLESS_VALIDATION, GANG | {"validation": "evaluator"}),
+        "few generated": (HEAD + MODEL.format(units=2) + GENERATED.format(rows=7), GANG),
+        "generated": (HEAD + MODEL.format(units=2) + GENERATED.format(rows=10**9), GANG),
+        "generator fails": (HEAD + MODEL.format(units=2) + GENERATED.format(rows="int('x')"), GANG),
+        "one line": (HEAD + MODEL.format(units=2) + LINES.format(names=f"[{str(single)!r}]"), GANG),
+        "few in files": (
+            HEAD + MODEL.format(units=2) + LINES.format(names=[str(path) for path in threes]),
+            GANG | {"sharding": "file"},
+        ),
+        "own precision": (
+            SOUND.replace("    model =", "    keras.config.set_dtype_policy('mixed_float16')\n    model ="),
+            {"strategy": Strategy.CENTRAL_STORAGE} | TWO_DEVICES,
+        ),
+        "stages of nothing": (
+            SOUND + "def build_stages(params, count): return None\n",
+            {"strategy": Strategy.PIPELINE} | TWO_DEVICES,
+        ),
+        "no parameters": (SOUND.replace("build_model(params)", "build_model()"), {}),
+        "few filtered for servers": (
+            FEW.replace(" if split", ".enumerate().filter(lambda n, _: n < 5).map(lambda _, row: row) if split"),
+            {"strategy": Strategy.PARAMETER_SERVER, "workers": 2, "ps": 1, "global_batch_size": 32},
+        ),
         "three files": (HEAD + MODEL.format(units=2) + FILES.format(names=names), GANG),
         "one file": (
             HEAD + MODEL.format(units=2) + FILES.format(names=repr(str(lines[0]))),
@@ -178,12 +222,27 @@ def test_the_first_batch_is_what_one_replica_computes_at_once(results) -> None:
     assert batches["split layers"] == "16 rows, one step done"
 
 
+FEW_ROWS = "The training set has {}, fewer than the global batch of 32: choose a smaller batch, or give it more rows"
 CERTAIN = {
-    "few rows": "The training set has 10 rows, fewer than the global batch of 32",
-    "few in shards": "The training set has 10 rows, fewer than the global batch of 32",
+    "few rows": FEW_ROWS.format("10 rows"),
+    "few in shards": FEW_ROWS.format("10 rows"),
+    "few in files": FEW_ROWS.format("6 rows"),
     "not compiled": "build_model() returned a model that is not compiled: call model.compile(…) in it",
     "stages": "build_stages() left a stage of 2 without layers: use fewer devices, or a deeper model",
-    "endless": "The training set never ends: build_dataset() has to return each row once, without repeat()",
+    "endless": "The training set never ends: let build_dataset() return each row once, without repeat()",
+    "endless validation": "The validation set never ends: let build_dataset() return each row once, without repeat()",
+    "endless validation, judged": (
+        "The validation set never ends: let build_dataset() return each row once, without repeat()"
+    ),
+    "not judged": "The recipe has no validation rows for an evaluator: set validation to gang",
+    "few generated": FEW_ROWS.format("7 rows"),
+    "one line": FEW_ROWS.format("1 row"),
+    "few filtered for servers": FEW_ROWS.format("5 rows"),
+    "own precision": (
+        "Keras 3 cannot scale the loss under central storage: choose mixed_bfloat16, or the strategy Mirrored"
+    ),
+    "stages of nothing": "build_stages() returned NoneType: let it give one list of layer names for each device",
+    "no parameters": "build_model() takes (): let it take (params)",
     "no model": "recipe.py has no build_model()",
     "param": "Unknown parameter width. The recipe's parameters are: none",
     "parts": "The job accumulates 2 parts of a step, the recipe's optimizer 4: set one of the two",
@@ -200,9 +259,14 @@ CERTAIN = {
 
 @pytest.mark.parametrize("case", CERTAIN)
 def test_what_the_training_would_refuse_is_certain(results, case: str) -> None:
-    """In the words with which it would end, but for the full stop."""
+    """In the words with which it would end, but for the full stop; what it says to do is the remedy."""
     (finding,), _ = results[case]
-    assert (finding["blocks"], finding["certain"], finding["why"]) == (True, True, CERTAIN[case])
+    assert (finding["blocks"], finding["certain"]) == (True, True)
+    why, remedy = finding["why"], finding["remedy"]
+    if why != CERTAIN[case]:
+        assert f"{why}: {remedy[0].lower()}{remedy[1:]}" == CERTAIN[case]
+    else:
+        assert remedy == "Correct the program, or what the job asks of it"
 
 
 @pytest.mark.parametrize(
@@ -214,13 +278,19 @@ def test_what_the_training_would_refuse_is_certain(results, case: str) -> None:
         ("shapes", "the model cannot be trained on the first batch", "hape", False),
         ("raises", "the program's build_model() fails", "no such layer (in recipe.py, line 6, build_model)", False),
         ("leaves", "the file recipe.py cannot be loaded", "it called sys.exit(3)", False),
-        ("stages", "the program's build_stages() fails", "without layers", True),
+        ("stages", "the program's build_stages() does not suit the job", "without layers", True),
+        ("generator fails", "the training set cannot be read", "invalid literal for int()", False),
         ("no files", "the training set does not suit the job", "reads no files that can be dealt out", True),
         ("own step", "the model does not suit the job", "needs the stock train_step", True),
         ("schedule", "the model does not suit the job", "a learning rate schedule of its own", True),
         ("one file", "the training set does not suit the job", "needs a file for each of the 2 workers", True),
         ("whole layers", "the model cannot be laid out", "No variable of this model can be split over 3", True),
-        ("not judged", "the program has no validation rows", "nothing to judge by", False),
+        (
+            "endless validation",
+            'the program\'s build_dataset(params, "validation") does not suit the job',
+            "The validation",
+            True,
+        ),
     ],
 )
 def test_what_would_make_the_job_fail(results, case: str, what: str, why: str, certain: bool) -> None:
@@ -231,7 +301,7 @@ def test_what_would_make_the_job_fail(results, case: str, what: str, why: str, c
     assert finding["certain"] is certain
 
 
-@pytest.mark.parametrize("case", ["shapes, not trained", "synchronized alone", "own step on servers"])
+@pytest.mark.parametrize("case", ["shapes, not trained", "synchronized alone", "own step on servers", "generated"])
 def test_what_the_training_would_not_refuse(results, case: str) -> None:
     """Parameter servers take a train_step of the recipe's own, and deal out rows in their own way."""
     findings, facts = results[case]

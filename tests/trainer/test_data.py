@@ -157,6 +157,15 @@ def test_a_shard_with_fewer_rows_sets_the_measure(tmp_path: Path) -> None:
     assert max(seen.values()) == 1
 
 
+@pytest.mark.parametrize(("split", "called"), [("train", "training"), ("validation", "validation")])
+def test_rows_without_end_are_refused_by_the_name_of_their_set(split: str, called: str) -> None:
+    program = rows_of(lambda params, split, shard=(1, 0): tf.data.Dataset.range(4).repeat())._program
+    rows = data.Rows(program, split)
+    for ask in (lambda: rows.whole, lambda: rows.of_shard(2, 1)):
+        with pytest.raises(TrainingFailed, match=f"^The {called} set never ends: let build_dataset"):
+            ask()
+
+
 def test_shared_rows_are_known_without_a_gang_too() -> None:
     rows = numbered(10)
     strategy = tf.distribute.OneDeviceStrategy("/device:CPU:0")
@@ -200,7 +209,7 @@ def test_a_division_says_its_reason(asked: str, count: int, policy: Policy, word
     assert word in division.reason
 
 
-@pytest.mark.parametrize(("count", "word"), [(0, "reads no files"), (1, "reads 1 files")])
+@pytest.mark.parametrize(("count", "word"), [(0, "reads no files"), (1, "reads 1 file:")])
 def test_sharding_by_file_needs_files(count: int, word: str) -> None:
     with pytest.raises(TrainingFailed, match=word):
         divide("file", pipelines=2, takes_shard=False, files=lambda: count)

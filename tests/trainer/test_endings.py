@@ -107,7 +107,7 @@ def test_a_loss_that_is_not_a_number_names_its_step(tmp_path: Path, keras3: Zygo
         ({"fault": "model"}, 64, "ValueError: no such layer (in tiny.py, line 24, build_model)"),
         ({"fault": "uncompiled"}, 64, "not compiled"),
         ({"fault": "data"}, 64, "returned list, not a tf.data.Dataset"),
-        ({"rows": 30}, 64, "The training set has 30 rows, fewer than the global batch of 64."),
+        ({"rows": 30}, 64, "The training set has 30 rows, fewer than the global batch of 64: choose a smaller batch"),
         ({"nonsense": 1}, 64, "The recipe's parameters are: clip, dropout, fault, lr, patience, rows, width."),
     ],
 )

@@ -36,6 +36,50 @@ def test_what_cannot_be_a_recipe_is_told_with_its_line(text: str, message: str, 
     assert told.value.message == message
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("def build_model(): pass\n", "build_model() takes (): let it take (params)."),
+        ("def build_model(a, b): pass\n", "build_model() takes (a, b): let it take (params)."),
+        ("def build_dataset(params): pass\n", "build_dataset() takes (params): let it take (params, split)."),
+        (
+            "def build_dataset(p, *, split): pass\n",
+            "build_dataset() takes (p, *, split): let it take (params, split).",
+        ),
+        ("build_model = 3\n", "build_model in recipe.py is not a function."),
+    ],
+)
+def test_a_function_that_cannot_be_called_is_told_before_it_is(
+    text: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    recipe = tmp_path / "recipe.py"
+    recipe.write_text(WHOLE + text)
+    with pytest.raises(TrainingFailed) as told:
+        program.load(recipe, tmp_path, {})
+    assert told.value.message == message
+
+
+@pytest.mark.parametrize(
+    ("returned", "held"),
+    [
+        ("None", "NoneType"),
+        ("'dense'", "str"),
+        ("['dense', 'dense_1']", "a list of str"),
+        ("[['a'], None]", "a list of NoneType"),
+    ],
+)
+def test_stages_that_are_no_lists_of_names_are_told(
+    returned: str, held: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    recipe = tmp_path / "recipe.py"
+    recipe.write_text(f"{WHOLE}def build_stages(params, count): return {returned}\n")
+    with pytest.raises(TrainingFailed) as told:
+        program.load(recipe, tmp_path, {}).stages(2)
+    assert told.value.message == f"build_stages() returned {held}: let it give one list of layer names for each device."
+
+
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match=r"recipe\.py cannot be read: No such file"):
         program.check(tmp_path / "recipe.py")

@@ -74,6 +74,8 @@ def test_sizes() -> None:
     assert (size.steps_per_epoch, size.total_steps) == (22, 176)
     with pytest.raises(TrainingFailed, match="batch of 65 does not divide by the 2 replicas"):
         size_of(rows=1437, global_batch=65, replicas=2, epochs=8)
+    with pytest.raises(TrainingFailed, match="by 1 replica × 3 accumulated parts: choose a multiple of 3"):
+        size_of(rows=1437, global_batch=64, replicas=1, epochs=8, parts=3)
     with pytest.raises(TrainingFailed, match="has 63 rows, fewer than the global batch of 64"):
         size_of(rows=63, global_batch=64, replicas=1, epochs=8)
 

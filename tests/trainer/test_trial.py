@@ -144,30 +144,34 @@ def test_one_that_a_job_waits_for_stands_behind_nothing_and_trains_nothing(build
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("asked", "told"),
     [
         (
             {"strategy": Strategy.PIPELINE, "devices_per_worker": 3, "global_batch_size": 32},
-            "build_stages() left a stage of 3 without layers: use fewer devices, or a deeper model",
+            ("build_stages() left a stage of 3 without layers", "Use fewer devices, or a deeper model"),
         ),
         (
             {"strategy": Strategy.ONE_DEVICE, "devices_per_worker": 1, "global_batch_size": 128},
-            "The training set has 100 rows, fewer than the global batch of 128",
+            (
+                "The training set has 100 rows, fewer than the global batch of 128",
+                "Choose a smaller batch, or give it more rows",
+            ),
         ),
     ],
 )
 def test_what_the_training_would_refuse_is_certain(
-    build: Build, keras3: Zygote, tmp_path: Path, asked: dict[str, Any], why: str
+    build: Build, keras3: Zygote, tmp_path: Path, asked: dict[str, Any], told: tuple[str, str]
 ) -> None:
     finding = the_one(build(SOUND, **asked))
-    assert (finding.why, finding.blocks, finding.certain) == (why, True, True)
+    assert (finding.why, finding.remedy, finding.blocks, finding.certain) == (*told, True, True)
     (tmp_path / "recipe.py").write_text(SOUND)
     strategy, devices = asked.pop("strategy"), asked.pop("devices_per_worker")
     training = gang(tmp_path / "gang", tmp_path / "recipe.py", strategy, devices=devices, **asked)
     training.start(keras3).wait()
     failure = training.members[0].failure()
     assert failure is not None
-    assert failure.message == f"{finding.why}.", "the training says the same"
+    why, remedy = told
+    assert failure.message == f"{why}: {remedy[0].lower()}{remedy[1:]}.", "the training says the same"
 
 
 @pytest.mark.parametrize(

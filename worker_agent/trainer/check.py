@@ -6,12 +6,14 @@ out, one replica's first batch is trained, step by step in Python, so that an er
 only what can be seen without running it is looked at. The answer is `FOLDER/result.json`: findings, and facts in words.
 
 A finding is certain where one of those rules refuses, and nothing that it saw depends on the sandbox. Its `why` is then
-the sentence with which the training itself would end, without the full stop.
+the sentence with which the training itself would end, without the full stop; what that sentence says to do, behind a
+colon, is the finding's remedy.
 """
 
 import ast
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,18 +35,14 @@ from worker_agent.trainer.process import leave
 from worker_agent.trainer.run import Run, from_plan
 from worker_agent.trainer.script import launcher
 
-# Strategies that count the validation rows before they begin.
-_COUNT_VALIDATION = frozenset({Strategy.PARAMETER_SERVER, Strategy.TENSOR_PARALLEL})
 _UNKNOWN = -2  # tf.data.UNKNOWN_CARDINALITY
 _NETWORK_WORDS = ("URLError", "gaierror", "URL fetch failure", "Network is unreachable", "name resolution")
 _REMEDY = "Correct the program; what it raised is its own"
 _REMEDY_REFUSED = "Correct the program, or what the job asks of it"
 _UNSUITED = "the training set does not suit the job"
 _UNFIT = "the model does not suit the job"
-_REMEDIES = {
-    _UNSUITED: "Change that setting of the job, or the data",
-    _UNFIT: "Change that setting of the job, or the model",
-}
+# Where a sentence of the trainer's begins to say what to do.
+_WHAT_TO_DO = re.compile(r": (?=(?:call|choose|give|install|leave|let|set|split|use) )")
 
 
 class Check:
@@ -133,6 +131,10 @@ class Check:
             case Strategy.PARAMETER_SERVER:
                 pass  # it takes any model
             case strategy:
+                if strategy is Strategy.CENTRAL_STORAGE and keras_of(self._spec) is Keras.KERAS3:
+                    from worker_agent.trainer.loop.keras3 import check_unscaled
+
+                    check_unscaled(model)
                 parts = synchronous.parts_of(self._spec.accumulation, own_parts(model))
                 check_own_step(model, parts=parts, jit=self._spec.jit)
                 if self._spec.jit:
@@ -151,9 +153,10 @@ class Check:
         dataset = rows.of_shard(workers, workers - 1) if gives_shards else rows.whole
         self._stage = _UNSUITED
         division = rows.division(self._spec.sharding, pipelines=workers)
+        inputs = [dataset]
         if division.policy is Policy.FILE:
-            dataset = rows.of_pipeline(division, pipelines=workers, pipeline=workers - 1)
-        self._count(dataset, times=workers if division.reads_apart else 1, parts=parts)
+            inputs = [rows.of_pipeline(division, pipelines=workers, pipeline=worker) for worker in range(workers)]
+        self._count(inputs, times=workers if division.reads_apart else 1, parts=parts)
         if workers > 1:
             self.facts["Shared out"] = division.reason
         if division.files and not division.reads_apart:
@@ -161,24 +164,33 @@ class Check:
             why = "every worker reads all of them and throws most rows away"
             remedy = f"Write a multiple of {workers} files, or let build_dataset take shard=(n, i)"
             self.findings.append(Finding(what, why, remedy, blocks=False))
-        return dataset
+        return inputs[-1]
 
-    def _count(self, dataset: Any, *, times: int, parts: int) -> None:
-        """Rows against the batch, where the dataset knows them: reading it through may take long."""
-        from worker_agent.trainer.data import count_rows
+    def _count(self, inputs: list[Any], *, times: int, parts: int) -> None:
+        """Rows against the batch; whoever has fewest sets the measure (`shared_rows`). Where the number is not known,
+        only as many are read as make one batch."""
         from worker_agent.trainer.size import size_of
 
-        known = int(dataset.cardinality().numpy())
-        rows = None if known == _UNKNOWN else count_rows(dataset) * times
+        known = [int(each.cardinality().numpy()) for each in inputs]
+        rows = None if _UNKNOWN in known else min(known) * times
         self.facts["Rows"] = _rows_in_words(rows)
         batch = self._spec.global_batch_size
-        told = batch if rows is None else rows
+        told = self._first_rows(inputs, -(-batch // times)) * times if rows is None else rows
         size = size_of(rows=told, global_batch=batch, replicas=self._replicas, epochs=1, parts=parts)
         if rows is None:
             return
         self.facts["Steps an epoch"] = _number(size.steps_per_epoch)
         if left := rows % batch:
             self.facts["Left over"] = f"{left} rows an epoch, others in each, as they fill no batch of {batch}"
+
+    def _first_rows(self, inputs: list[Any], count: int) -> int:
+        """So many, or the fewest that one has; it may be the program's own generator that gives them."""
+        from worker_agent.trainer.data import count_rows
+
+        stage, self._stage = self._stage, "the training set cannot be read"
+        found = min(count_rows(each.take(count)) for each in inputs)
+        self._stage = stage
+        return found
 
     def _lay_out(self, recipe: program.Program, model: Any, dataset: Any) -> None:
         """What splits each variable, once all of them are there."""
@@ -202,20 +214,17 @@ class Check:
 
     def _validate(self, recipe: program.Program, rows: Any) -> None:
         """The validation rows, as whoever judges by them would ask for them."""
-        from worker_agent.trainer.data import count_rows
+        from worker_agent.trainer.data import check_judged
 
         self._stage = 'the program\'s build_dataset(params, "validation") fails'
         apart = self._spec.validation == "evaluator"
+        if apart:
+            check_judged(rows)
         if not rows.exist:
-            if apart:
-                what, why = "the program has no validation rows", "an evaluator has nothing to judge by"
-                self.findings.append(Finding(what, why, "Set validation to gang, or let build_dataset return some"))
             return
         shards = 1 if apart or not recipe.takes_shard else self._inputs
         dataset = rows.of_shard(shards, shards - 1) if shards > 1 else rows.whole
         known = int(dataset.cardinality().numpy())
-        if self._spec.strategy in _COUNT_VALIDATION and not apart and known != _UNKNOWN:
-            count_rows(dataset)
         whose = f" for each of {shards} workers" if shards > 1 else ""
         self.facts["Validation rows"] = _rows_in_words(known if known >= 0 else None) + whose
 
@@ -254,9 +263,12 @@ class Check:
             why = f"it wanted the network, which this check does not have ({message})"
             what = self._stage.replace("fails", "was not tried to its end")
             return Finding(what, why, "Nothing, if its nodes have the network", blocks=False)
-        refused = isinstance(error, TrainingFailed)
-        remedy = _REMEDIES.get(self._stage) or (_REMEDY_REFUSED if refused else _REMEDY)
-        return Finding(self._stage, message, remedy, certain=refused and not self._may_differ(error))
+        if not isinstance(error, TrainingFailed):
+            return Finding(self._stage, message, _REMEDY)
+        why, *remedy = _WHAT_TO_DO.split(message, maxsplit=1)
+        do = remedy[0][0].upper() + remedy[0][1:] if remedy else _REMEDY_REFUSED
+        what = self._stage.replace("fails", "does not suit the job")
+        return Finding(what, why, do, certain=not self._may_differ(error))
 
     def _may_differ(self, error: BaseException) -> bool:
         """Whether the training might have seen something else than this process."""

@@ -21,6 +21,7 @@ SHUFFLE_BYTES = 128 * 1024 * 1024
 _ORDER_SEED = 1
 # Between the seeds of workers that each have an order of their own: more than any training has epochs.
 _SEEDS_APART = 1_000_003
+_SETS = {"train": "training"}  # by split, where the set is called otherwise
 
 
 class Rows:
@@ -37,7 +38,7 @@ class Rows:
 
     @cached_property
     def whole(self) -> tf.data.Dataset:
-        """Every row; raises `TrainingFailed` when the recipe returned something else."""
+        """Every row; raises `TrainingFailed` when the recipe returned something else, or rows without end."""
         return checked(self._made, self._split)
 
     def division(self, asked: str, *, pipelines: int) -> Division:
@@ -65,7 +66,10 @@ class Rows:
             return self.whole.shard(shards, shard)
         rows = checked(self._program.dataset(self._split, (shards, shard)), self._split)
         if int(rows.cardinality().numpy()) == 0:
-            raise TrainingFailed(f'build_dataset(params, "{self._split}") has no rows for shard {shard} of {shards}.')
+            raise TrainingFailed(
+                f'build_dataset(params, "{self._split}") has no rows for shard {shard} of {shards}: '
+                "let each shard have some."
+            )
         return rows
 
     @cached_property
@@ -74,24 +78,30 @@ class Rows:
 
 
 def count_rows(dataset: tf.data.Dataset) -> int:
-    """The number of rows; a dataset that does not know is read through once. Endless ones are refused."""
+    """The number of rows of a dataset that ends; one that does not know is read through once."""
     rows = int(dataset.cardinality().numpy())
-    if rows == tf.data.INFINITE_CARDINALITY:
-        raise TrainingFailed(
-            "The training set never ends: build_dataset() has to return each row once, without repeat()."
-        )
     if rows == tf.data.UNKNOWN_CARDINALITY:
         rows = int(dataset.reduce(tf.constant(0, tf.int64), lambda count, _: count + 1).numpy())
     return rows
 
 
 def checked(dataset: Any, split: str) -> tf.data.Dataset:
-    """`dataset` if it is one; raises `TrainingFailed`."""
+    """`dataset` if it is one, and has an end as far as it knows; raises `TrainingFailed`."""
     if not isinstance(dataset, tf.data.Dataset):
         raise TrainingFailed(
             f'build_dataset(params, "{split}") returned {type(dataset).__name__}, not a tf.data.Dataset.'
         )
+    if int(dataset.cardinality().numpy()) == tf.data.INFINITE_CARDINALITY:
+        raise TrainingFailed(
+            f"The {_SETS.get(split, split)} set never ends: let build_dataset() return each row once, without repeat()."
+        )
     return dataset
+
+
+def check_judged(rows: Rows) -> None:
+    """Raise `TrainingFailed` where these validation rows, meant for an evaluator, do not exist."""
+    if not rows.exist:
+        raise TrainingFailed("The recipe has no validation rows for an evaluator: set validation to gang.")
 
 
 def shared_rows(strategy: tf.distribute.Strategy, rows: Rows, division: Division, *, pipelines: int) -> int:

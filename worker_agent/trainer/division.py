@@ -72,7 +72,7 @@ def divide(asked: str, *, pipelines: int, takes_shard: bool, files: Callable[[],
 
 def _by_file(count: int, pipelines: int) -> Division:
     if count < pipelines:
-        held = f"reads {count} files" if count else "reads no files that can be dealt out"
+        held = f"reads {count} file{'' if count == 1 else 's'}" if count else "reads no files that can be dealt out"
         raise TrainingFailed(
             f"Sharding by file needs a file for each of the {pipelines} workers, and the training set {held}: "
             "choose sharding data, or write more files."

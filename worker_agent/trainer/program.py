@@ -9,7 +9,7 @@ import ast
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,7 +18,7 @@ from worker_agent.protocol.job_spec import ParamValue
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.params import effective_params
 
-REQUIRED = ("build_model", "build_dataset")
+REQUIRED = {"build_model": ("params",), "build_dataset": ("params", "split")}  # with what they have to take
 
 
 class Program:
@@ -52,7 +52,10 @@ class Program:
     def stages(self, count: int) -> list[list[str]] | None:
         """What the optional `build_stages(params, count)` returns: the names of the model's layers, stage by stage."""
         make: Callable[[dict[str, ParamValue], int], Any] | None = getattr(self._module, "build_stages", None)
-        return [list(names) for names in make(dict(self.params), count)] if make is not None else None
+        if make is None:
+            return None
+        _check_parameters("build_stages", make, ("params", "count"))
+        return _names_of_layers(make(dict(self.params), count))
 
 
 def check(entry: Path) -> None:
@@ -81,10 +84,39 @@ def load(entry: Path, code: Path, params: Mapping[str, ParamValue]) -> Program:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    for name in REQUIRED:
-        if not callable(getattr(module, name, None)):
+    for name, wanted in REQUIRED.items():
+        function = getattr(module, name, None)
+        if not callable(function):
             raise TrainingFailed(f"{name} in {entry.name} is not a function.")
+        _check_parameters(name, function, wanted)
     return Program(module, params)
+
+
+def _check_parameters(name: str, function: Callable[..., Any], wanted: tuple[str, ...]) -> None:
+    """Raise `TrainingFailed` where the signature, if there is one, does not let `function` take what it is given."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    by_name = {"shard": (1, 0)} if "shard" in signature.parameters else {}
+    try:
+        signature.bind(*wanted, **by_name)
+    except TypeError as error:
+        raise TrainingFailed(f"{name}() takes {signature}: let it take ({', '.join(wanted)}).") from error
+
+
+def _names_of_layers(made: Any) -> list[list[str]]:
+    """What build_stages returned, if that is lists of names; raises `TrainingFailed`."""
+    stages = list(made) if _is_list(made) else None
+    wrong = [made] if stages is None else [names for names in stages if not _is_list(names)]
+    if stages is None or wrong:
+        held = f"{'' if stages is None else 'a list of '}{type(wrong[0]).__name__}"
+        raise TrainingFailed(f"build_stages() returned {held}: let it give one list of layer names for each device.")
+    return [list(names) for names in stages]
+
+
+def _is_list(made: Any) -> bool:
+    return isinstance(made, Iterable) and not isinstance(made, str)
 
 
 def declared_params(source: ModuleType | Path) -> dict[str, dict[str, Any]]:

@@ -48,10 +48,8 @@ class Keras3(Learner):
         inner.ema_overwrite_frequency = None
         if self.has_own_step:
             self._reduce_before_apply()
-        if self.shares_variables and model.optimizer is not inner:
-            raise TrainingFailed(
-                "Keras 3 cannot scale the loss under central storage: choose mixed_bfloat16, or the strategy Mirrored."
-            )
+        if self.shares_variables:
+            check_unscaled(model)
 
     def create_variables(self, element_spec: Any) -> None:
         def symbol(spec: tf.TensorSpec) -> Any:
@@ -161,6 +159,14 @@ class Keras3(Learner):
         alike = [*self.model.optimizer.variables, *(each.state for each in self._seed_generators())]
         for variable in alike:  # every replica assigns the same
             variable.value._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
+
+
+def check_unscaled(model: Any) -> None:
+    """Raise `TrainingFailed` where a model whose variables replicas share scales its loss, as in mixed_float16."""
+    if hasattr(model.optimizer, "inner_optimizer"):
+        raise TrainingFailed(
+            "Keras 3 cannot scale the loss under central storage: choose mixed_bfloat16, or the strategy Mirrored."
+        )
 
 
 def _draw_apart(generator: Any) -> None:

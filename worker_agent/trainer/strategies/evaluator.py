@@ -33,8 +33,7 @@ def train(task: Task) -> None:
     runtime.set_precision(spec.precision)
     recipe = program.load(run.entry, run.code, spec.params)
     rows, judged = data.Rows(recipe, "train").whole, data.Rows(recipe, "validation")
-    if not judged.exist:
-        raise TrainingFailed("The recipe has no validation rows for an evaluator: set validation to gang.")
+    data.check_judged(judged)
     alone = tf.distribute.get_strategy()
     learner, variables = _rebuilt(task, recipe, rows, alone)
     state = Variables([*variables, tf.Variable(0, dtype=tf.int64, trainable=False)])  # the count of steps is last

@@ -38,7 +38,7 @@ class Plan:
             )
         if len(declared) != len(devices):
             raise TrainingFailed(
-                f"build_stages() gave {len(declared)} stages for {len(devices)} devices: it has to give one list of "
+                f"build_stages() gave {len(declared)} stages for {len(devices)} devices: let it give one list of "
                 "layer names for each device."
             )
         if not all(declared):
