@@ -70,10 +70,12 @@ def skip(node: Node, report: Records, *, why: str, now: datetime) -> Acks:
 
 
 def _greet(node: Node, hello: Hello, *, now: datetime) -> None:
-    """An agent has started: what it has, and where it is reached, may be new."""
+    """An agent has started: what it has, and where it is reached, may be new. What it holds it says with its first
+    heartbeat; until then nothing is missing."""
     address = hello.address.strip()[:255] or node.address
     inventory = live.jsonable(plain(hello.inventory))
     Node.objects.filter(pk=node.pk).update(inventory=inventory, address=address, last_seen_at=now)
+    Replica.objects.filter(node=node).exclude(absent_since=None).update(absent_since=None)
     moved = f" Its address changed from {node.address} to {address}." if address != node.address else ""
     asked = node.cluster.address_range
     away = "" if is_in_range(address, asked) else f" {address} is not in {asked}, the range of the cluster."

@@ -5,11 +5,12 @@ from datetime import timedelta
 import pytest
 
 from orchestrator.models import Attempt, Command, Cursor, Event, Job, JoinToken, Node, Replica, ServiceBeat
-from orchestrator.services import draining, gang, reconcile, strays
+from orchestrator.services import draining, gang, reconcile, reports, strays
 from orchestrator.services.transitions import StaleTransition
-from tests.factories import make_cluster, make_job, make_replica
+from tests.factories import make_cluster, make_inventory, make_job, make_replica
 from tests.services.gangs import acknowledge, end, hear, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import decode_command
+from worker_agent.protocol.reports import Hello
 from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus
 
 
@@ -138,6 +139,17 @@ def test_a_replica_listed_again_is_forgiven(now):
     strays.give_up_unlisted(now=later(now, 30))
     only.refresh_from_db()
     assert (only.status, only.absent_since) == (ReplicaStatus.RUNNING, later(now, 30))
+
+
+def test_an_agent_that_is_started_again_and_again_misses_nothing_before_it_has_said_what_it_holds(now):
+    (only,) = run(make_gang_job(make_lab(nodes=1), workers=1), now)
+    hear(only.node, now)
+    for seconds in range(0, 60, 5):
+        moment = later(now, seconds)
+        reports.apply([(only.node, Hello(node_id=only.node.pk, address="", inventory=make_inventory()))], now=moment)
+        strays.give_up_unlisted(now=moment)
+    only.refresh_from_db()
+    assert only.status == ReplicaStatus.RUNNING
 
 
 def test_what_a_silent_agent_does_not_say_counts_for_nothing(now):
