@@ -7,7 +7,7 @@ from typing import Any
 from dashboard.templatetags.trainyard import duration
 from orchestrator.domain.lifecycle import TERMINAL_JOB
 from orchestrator.domain.reasons import LAST_LINES
-from orchestrator.queries.jobs import summary
+from orchestrator.queries.jobs import began_at, summary
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
 
 HEADLINE_CHARS = 200
@@ -59,7 +59,7 @@ REMEDIES = {
 
 @dataclass(frozen=True)
 class JobRow:
-    """A job in a list."""
+    """A job in a list. `began` is when its first launch was at work, `started` that or when it was submitted."""
 
     job: Any
     percent: float | None
@@ -68,6 +68,7 @@ class JobRow:
     loss: object
     note: str
     devices: int
+    began: datetime | None
     started: datetime
     lasted: str
 
@@ -78,7 +79,8 @@ class JobRow:
         told = summary(job, now=now)
         progress = told["progress"]
         waiting = job.status == JobStatus.SUBMITTED
-        since = job.started_at or job.created_at
+        began = began_at(job)
+        since = job.created_at if waiting else began or job.created_at
         span = duration(((job.ended_at or now) - since).total_seconds())
         return cls(
             job=job,
@@ -88,6 +90,7 @@ class JobRow:
             loss=job.metrics.get("loss"),
             note=note_of(job),
             devices=gang_of(job.spec)["devices"],
+            began=began,
             started=since,
             lasted=f"waits {span}" if waiting else span,
         )

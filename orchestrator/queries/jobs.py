@@ -44,10 +44,14 @@ def visible_jobs(user: Person) -> QuerySet[Job]:
 
 
 def _with_launch(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """With what `_remaining_s` asks of each job's latest attempt, so that a list asks it at once."""
+    """With what `began_at` and `_remaining_s` ask of each job's first and latest attempt, so that a list asks it at
+    once."""
     latest = Attempt.objects.filter(job=OuterRef("pk"), number=OuterRef("attempt"))
+    first = Attempt.objects.filter(job=OuterRef("pk"), running_at__isnull=False).order_by("number")
     return jobs.annotate(
-        launch_at=Subquery(latest.values("running_at")), launch_step=Subquery(latest.values("resumed_step"))
+        first_at=Subquery(first.values("running_at")[:1]),
+        launch_at=Subquery(latest.values("running_at")),
+        launch_step=Subquery(latest.values("resumed_step")),
     )
 
 
@@ -214,6 +218,14 @@ def summary(job: Job, *, now: datetime | None = None) -> dict[str, object]:
         "remaining_s": _remaining_s(job, progress, now or datetime.now(UTC)),
         "spec": plain(job.typed_spec),
     }
+
+
+def began_at(job: Job) -> datetime | None:
+    """When its processes were at work for the first time, in whatever attempt; `started_at` is of the latest one."""
+    if not hasattr(job, "first_at"):
+        attempts = job.attempts.filter(running_at__isnull=False).order_by("number")
+        return attempts.values_list("running_at", flat=True).first() or job.started_at
+    return job.first_at or job.started_at
 
 
 def progress_of(job: Job) -> float | None:
