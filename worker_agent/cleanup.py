@@ -120,6 +120,19 @@ def end_orphans(folder: Path, launch: Launch, state: ShimState) -> list[Remnant]
     return found
 
 
+def end_marked(scratch: Path) -> list[Remnant]:
+    """End whatever has this folder as its TMPDIR, in whatever session; what would not go."""
+    deadline = time.monotonic() + END_S
+    ours: dict[int, Stat] = {}
+    while True:
+        ours |= {row.pid: row for row in _marked(scratch)}  # the mark of one that is ending goes before it does
+        left = stuck(list(ours.values()))
+        if not left or time.monotonic() >= deadline:
+            return left
+        kill(ours.values())
+        time.sleep(_POLL_S)
+
+
 def look(
     launch: Launch, *, before: dict[tuple[int, int], int] | None = None, patience_s: float = GIVEN_BACK_S
 ) -> list[Remnant]:
@@ -192,7 +205,7 @@ def _orphans(folder: Path, state: ShimState) -> list[Stat]:
 
 
 def _marked(scratch: Path) -> list[Stat]:
-    """Processes whose TMPDIR is the replica's own: what the training has started, wherever it went."""
+    """Processes whose TMPDIR is a replica's or trial's own: what the program has started, wherever it went."""
     mark = f"TMPDIR={scratch}".encode()
     found = []
     for row in running():

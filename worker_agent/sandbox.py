@@ -3,8 +3,10 @@
 The program gets a priority, limits on CPU time, memory and file size, no core dump, and no network where the kernel
 lets this process (Linux, root) take it away; `TRAINYARD_NO_NETWORK=1` tells it so. How it ended is its status (128 + n
 for signal n), or `TIMED_OUT`, also when whoever started it is gone. Whatever the program has started, in whatever
-session, is gone by then. Started cold by the daemon (`python -m worker_agent.sandbox --time-s 60 --memory-bytes N --
-PROGRAM …`, which leaves with that status), or warm by the zygote, which forks and calls `run`.
+session, is gone by then; where it has killed this process, its caller ends that (`daemon/building.py`).
+
+Started cold by the daemon (`python -m worker_agent.sandbox --time-s 60 --memory-bytes N -- PROGRAM …`, which leaves
+with that status), or warm by the zygote, which forks and calls `run`.
 """
 
 import argparse

@@ -258,6 +258,14 @@ def test_whether_the_program_was_tried_is_told(
     assert told.whats("d") == ["the program did not reach the node"]
 
 
+def test_the_program_is_tried_as_on_a_node_without_gpus(ask: Ask, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(building.Builder, "build", lambda *_, gpus, **__: asked.append(gpus) or building.Built([]))
+    ask("a", builds=True)
+    assert told.of("a").tried
+    assert asked == [False], "it has CPU slots"
+
+
 def test_a_node_with_too_many_checks_to_do_has_tried_nothing(
     ask: Ask, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:

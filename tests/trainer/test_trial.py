@@ -70,6 +70,10 @@ if os.fork() == 0:
 while not os.path.exists(PLACE) or not open(PLACE).read():
     time.sleep(0.01)
 """
+ENDS_ITS_SANDBOX = """
+os.kill(os.getppid(), signal.SIGKILL)
+time.sleep(60)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +95,11 @@ def build(tmp_path: Path, warm: Zygotes) -> Build:
         digest = hashlib.sha256(text.encode()).hexdigest()
         (tmp_path / "code").mkdir(exist_ok=True)
         (tmp_path / "code" / digest).write_text(text)
+        gpus = asked.pop("gpus", True)
         probe = {"trains": False, "build_limit_s": 100.0} | {name: asked.pop(name) for name in OF_PROBE & asked.keys()}
         spec = make_spec(code=CodeRef(sha256=digest, entry="recipe.py"), **asked)
         builder = Builder(tmp_path, CodeStore(tmp_path, None), zygotes)  # type: ignore[arg-type]
-        built = builder.build(make_probe(spec=spec, **probe), wait=wait or threading.Event().wait)
+        built = builder.build(make_probe(spec=spec, **probe), wait=wait or threading.Event().wait, gpus=gpus)
         assert list((tmp_path / "probes").iterdir()) == [], "nothing stays"
         return built
 
@@ -174,6 +179,15 @@ def test_what_the_training_would_refuse_is_certain(
     assert failure.message == f"{why}: {remedy[0].lower()}{remedy[1:]}.", "the training says the same"
 
 
+@pytest.mark.parametrize("gpus", [False, True])
+def test_gpus_that_it_asks_for_leave_that_certain_where_there_are_none(build: Build, *, gpus: bool) -> None:
+    usual = (
+        "for gpu in tf.config.list_physical_devices('GPU'):\n    tf.config.experimental.set_memory_growth(gpu, True)"
+    )
+    asked: dict[str, Any] = {"strategy": Strategy.ONE_DEVICE, "global_batch_size": 128, "gpus": gpus}
+    assert the_one(build(f"{SOUND}\n{usual}\n", **asked)).certain is not gpus
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -191,6 +205,22 @@ def test_nothing_that_it_started_runs_on(build: Build, tmp_path: Path) -> None:
     place = tmp_path / "pid"
     built = build(SOUND + LEAVES_A_CHILD.replace("PLACE", repr(str(place))))
     assert (built.findings, built.tried) == ([], True)
+    assert identify(int(place.read_text())) is None
+
+
+@pytest.mark.parametrize("enabled", [True, False], ids=["warm", "cold"])
+def test_nor_does_it_when_the_program_has_ended_its_sandbox(
+    build: Build, warm: Zygotes, tmp_path: Path, *, enabled: bool
+) -> None:
+    place = tmp_path / "pid"
+    finding = the_one(
+        build(
+            SOUND + LEAVES_A_CHILD.replace("PLACE", repr(str(place))) + ENDS_ITS_SANDBOX,
+            zygotes=warm if enabled else Zygotes(tmp_path, enabled=False),
+        )
+    )
+    assert finding.why.startswith("signal 9 ended it")
+    assert not finding.certain
     assert identify(int(place.read_text())) is None
 
 

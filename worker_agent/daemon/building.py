@@ -2,7 +2,8 @@
 
 The program lies in a folder of its own and runs on the CPU, without TF_CONFIG, and below whatever trains here unless a
 job waits for it (`worker_agent/sandbox.py`, `worker_agent/trainer/check.py`). The sandbox is forked by the zygote, or
-started cold where there is none. Called by `prober.py`, one program at a time.
+started cold where there is none; what a program that has ended its sandbox leaves running is ended here, by the TMPDIR
+that it has to itself. Called by `prober.py`, one program at a time.
 """
 
 import contextlib
@@ -20,7 +21,9 @@ from typing import NamedTuple
 
 import msgspec
 import psutil
+import structlog
 
+from worker_agent.cleanup import SCRATCH, end_marked
 from worker_agent.daemon.code import CodeRefused, CodeStore
 from worker_agent.daemon.settings import program_environment
 from worker_agent.daemon.zygotes import Zygotes
@@ -39,6 +42,8 @@ MEMORY_BYTES_MIN = 4 << 30
 _OUTPUT_CHARS = 500
 _TICK_S = 0.1
 _END_S = 10.0
+
+log = structlog.get_logger("building")
 
 Result = tuple[list[Finding], dict[str, str]]
 
@@ -61,33 +66,35 @@ class Builder:
         self._lock = threading.Lock()
         shutil.rmtree(self._root, ignore_errors=True)
 
-    def build(self, probe: Probe, *, wait: Callable[[float], bool]) -> Built:
-        """Build it; `wait(s)` pauses, and is true when nobody waits any more."""
+    def build(self, probe: Probe, *, wait: Callable[[float], bool], gpus: bool = True) -> Built:
+        """Build it on a node that has `gpus` or not; `wait(s)` pauses, and is true when nobody waits any more."""
         if not self._lock.acquire(timeout=BUSY_S):
             why = f"{probe.node} has been building another one for {BUSY_S:g} s"
             finding = Finding("the program was not built", why, "Check again in a moment", blocks=False)
             return Built([finding], tried=False)
         folder = self._root / str(probe.preflight_id)
         try:
-            return self._build(probe, folder, wait)
+            return self._build(_plan(probe, folder), _trial(probe, gpus=gpus), wait)
         except CodeRefused as error:
             finding = Finding("the program did not reach the node", _clause(str(error)), "Check again")
             return Built([finding], tried=False)
         finally:
+            if left := end_marked(folder / SCRATCH):
+                log.warning("not all of a tried program could be ended", left=[each.left.words for each in left])
             shutil.rmtree(folder, ignore_errors=True)
             self._lock.release()
 
-    def _build(self, probe: Probe, folder: Path, wait: Callable[[float], bool]) -> Built:
-        plan, trial = _plan(probe, folder), _trial(probe)
+    def _build(self, plan: Plan, trial: Trial, wait: Callable[[float], bool]) -> Built:
+        folder = Path(plan.folder)
         for part in (plan.scratch, plan.artifacts):
             Path(part).mkdir(parents=True, mode=0o700)
-        self._code.install(probe.spec.code, Path(plan.code), wait=wait)
+        self._code.install(plan.launch.spec.code, Path(plan.code), wait=wait)
         path = folder / PLAN_FILE
         path.write_bytes(encode_plan(msgspec.structs.replace(plan, trial=trial)))
         line = self._zygotes.try_out(path, plan.launch, wait=wait)
         code = _ended(line, wait=wait) if line else _run_cold(plan, trial, wait=wait)
         if code == TIMED_OUT:
-            why = f"it was still loading after {probe.build_limit_s:g} s, and was ended"
+            why = f"it was still loading after {trial.time_s:g} s, and was ended"
             remedy = "Start it, if it may take that long"
             finding = Finding("the program was not built in time", why, remedy, blocks=False)
             return Built([finding], tried=not wait(0.0))
@@ -122,17 +129,18 @@ def _plan(probe: Probe, folder: Path) -> Plan:
         entry=str(folder / "code" / probe.spec.code.entry),
         spool="",
         artifacts=str(folder / "artifacts"),
-        scratch=str(folder / "scratch"),
+        scratch=str(folder / SCRATCH),
         notify="",
     )
 
 
-def _trial(probe: Probe) -> Trial:
+def _trial(probe: Probe, *, gpus: bool) -> Trial:
     return Trial(
         trains=probe.trains,
         time_s=probe.build_limit_s,
         memory_bytes=max(MEMORY_BYTES_MIN, psutil.virtual_memory().available // 2),
         nice=LOWEST_PRIORITY if probe.trains else 0,
+        gpus=gpus,
     )
 
 

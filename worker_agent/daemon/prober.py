@@ -18,6 +18,7 @@ from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.protocol.commands import Probe
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.reports import Device, Probed
+from worker_agent.protocol.states import DeviceKind
 from worker_agent.tpu_address import why_silent
 
 PROBES_MAX = 8
@@ -91,8 +92,12 @@ class Prober:
                 with contextlib.suppress(OSError):
                     tried.unlink()
         findings += [*problems, *met.findings]
-        built = self._builder.build(probe, wait=self._closing.wait) if probe.builds else NOT_BUILT
+        built = self._build(probe) if probe.builds else NOT_BUILT
         self._say(probe, [*findings, *built.findings], met, built)
+
+    def _build(self, probe: Probe) -> Built:
+        gpus = any(device.kind == DeviceKind.GPU for device in self._devices())
+        return self._builder.build(probe, wait=self._closing.wait, gpus=gpus)
 
     def _say(
         self,

@@ -9,12 +9,14 @@ LEASE_GRACE_S = 5.0
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan's program is not run, but looked at once in a sandbox with these limits; `trains` as in `Probe`."""
+    """The plan's program is not run, but looked at once in a sandbox with these limits; `trains` as in `Probe`.
+    `gpus` says that the node has GPUs, though the program does not see them there."""
 
     trains: bool
     time_s: float
     memory_bytes: int
     nice: int
+    gpus: bool = True
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,12 +28,13 @@ from worker_agent.protocol.job_spec import keras_of, parts_of, replicas_in_sync
 from worker_agent.protocol.requirements import lines_of
 from worker_agent.protocol.states import Keras, Kind, Strategy
 from worker_agent.sandbox import NO_NETWORK
-from worker_agent.trainer import keras_alias, program, surroundings
+from worker_agent.trainer import keras_alias, program
 from worker_agent.trainer.failure import failure_of
 from worker_agent.trainer.outcome import NodeLacks, TrainingFailed
 from worker_agent.trainer.process import leave
 from worker_agent.trainer.run import Run, from_plan
 from worker_agent.trainer.script import launcher
+from worker_agent.trainer.surroundings import Surroundings
 
 _UNKNOWN = -2  # tf.data.UNKNOWN_CARDINALITY
 _NETWORK_WORDS = ("URLError", "gaierror", "URL fetch failure", "Network is unreachable", "name resolution")
@@ -48,16 +49,18 @@ _WHAT_TO_DO = re.compile(r": (?=(?:call|choose|give|install|leave|let|set|split|
 class Check:
     """One look at a program: `findings` and `facts` grow as far as it comes; `stage` is what is being tried.
 
-    `trains` asks for its first batch to be trained; `offline` says that this process has no network.
+    `trains` asks for its first batch to be trained; `offline` says that this process has no network, `gpus` that the
+    node has GPUs.
     """
 
-    def __init__(self, run: Run, *, trains: bool = True, offline: bool = False) -> None:
+    def __init__(self, run: Run, *, trains: bool = True, offline: bool = False, gpus: bool = True) -> None:
         self.findings: list[Finding] = []
         self.facts: dict[str, str] = {}
         self._run = run
         self._spec = run.spec
         self._trains = trains
         self._offline = offline
+        self._surroundings = Surroundings(run.code, gpus=gpus)
         self._stage = "the program"
 
     def look(self) -> None:
@@ -82,7 +85,7 @@ class Check:
         runtime.configure(self._run)
         runtime.seed_everything(self._spec.seed)
         runtime.set_precision(self._spec.precision)
-        surroundings.watch(self._run.code)
+        self._surroundings.watch()
         recipe = program.load(self._run.entry, self._run.code, self._spec.params)
         self.facts["Keras"] = runtime.keras_in_words()
         stages = self._stages(recipe) if self._spec.strategy is Strategy.PIPELINE else None
@@ -272,7 +275,8 @@ class Check:
 
     def _may_differ(self, error: BaseException) -> bool:
         """Whether the training might have seen something else than this process."""
-        looked = surroundings.looked_at_devices() or (self._offline and surroundings.looked_outside())
+        seen = self._surroundings
+        looked = seen.looked_at_place or (self._offline and seen.looked_outside)
         return looked or isinstance(error, NodeLacks) or isinstance(error.__cause__, OSError)
 
 
@@ -299,7 +303,8 @@ def main(folder: Path) -> int:
     plan = codec.decode_plan((folder / PLAN_FILE).read_bytes())
     offline = bool(os.environ.pop(NO_NETWORK, ""))  # the program sees what it would see in training
     trains = plan.trial is None or plan.trial.trains
-    check = Check(from_plan(plan, cores=os.cpu_count() or 1), trains=trains, offline=offline)
+    gpus = plan.trial is None or plan.trial.gpus
+    check = Check(from_plan(plan, cores=os.cpu_count() or 1), trains=trains, offline=offline, gpus=gpus)
     check.look()
     (folder / RESULT_FILE).write_bytes(msgspec.json.encode((check.findings, check.facts)))
     return 0
