@@ -5,8 +5,8 @@
 One process that dies takes the others with it: they lose their connection to it and raise. So the cause of an attempt
 is looked for among all failures: what a process did by itself comes before what only says that a peer went away, and
 of equals the first. While only such a consequence has been seen, the verdict waits `CONSEQUENCE_WAIT` for the cause;
-then the rest is ended, and whether the job is launched again is decided when all have ended. By which causes it is:
-`restarts.py`.
+then the rest is ended, and whether the job is launched again is decided when all have ended; where nobody failed by
+itself even then, they could not reach one another, which is the machines' doing. By which causes it is: `restarts.py`.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 
 from orchestrator.domain import roles
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
-from orchestrator.domain.reasons import ReplicaFacts, hang_of, is_culprit, reason_of
-from orchestrator.domain.restarts import Again, Ended, Never, blame_of, said_by, verdict
+from orchestrator.domain.reasons import ReplicaFacts, adding, hang_of, is_culprit, reason_of
+from orchestrator.domain.restarts import Again, Ended, Never, ended_of, verdict
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
 CONSEQUENCE_WAIT = timedelta(seconds=2)
@@ -182,7 +182,7 @@ def _failed(
     outcome = _verdict(gang, root)
     if unsure or isinstance(outcome, Again):
         return End(cause, reason, restart=True, certain=not unsure)
-    said = f"{reason} {outcome.why}".strip()
+    said = adding(reason, outcome.why)
     return End(cause, said) if live else Finish(final_status(cause), cause, said)
 
 
@@ -224,11 +224,11 @@ def _torn_down(gang: GangFacts) -> Relaunch | Finish:
     outcome, reason = _verdict(gang, root), hang_of(root, gang.reason) or reason_of(root)
     if isinstance(outcome, Again):
         return Relaunch(root.cause, reason, outcome)
-    return Finish(final_status(root.cause), root.cause, f"{reason} {outcome.why}".strip())
+    return Finish(final_status(root.cause), root.cause, adding(reason, outcome.why))
 
 
 def _verdict(gang: GangFacts, root: ReplicaFacts) -> Again | Never:
-    present = Ended(gang.launch, root.cause or Cause.EXIT_CODE, blame_of(root), gang.step, gang.began_at, said_by(root))
+    present = ended_of(root, number=gang.launch, step=gang.step, began_at=gang.began_at)
     return verdict(present, gang.earlier, max_restarts=gang.max_restarts)
 
 

@@ -1,6 +1,7 @@
 """Why a replica ended, in words that name it and its node. Shown on the job's page, in its events and in REST."""
 
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,6 +11,10 @@ from worker_agent.protocol.states import Cause, ReplicaStatus, Role
 LAST_LINES = " The last lines it wrote:\n"
 # A longer one is cut where it is stored.
 REASON_CHARS = 8000
+# How the trainer begins what it says of an error that another process's end explains (`worker_agent/trainer/failure`).
+PEER_AWAY = "A peer went away"
+# TensorFlow aborts a process whose gang's coordination service is gone; its log says so.
+COORDINATION = "coordination service"
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,31 @@ def reason_of(replica: ReplicaFacts) -> str:
     return f"{replica.who} {_verb(replica.cause)}{f': {said}' if said else '.'}{tail}"
 
 
+def adding(reason: str, sentence: str) -> str:
+    """The reason with a sentence of ours after its own, before the lines of the log."""
+    said, marker, lines = reason.partition(LAST_LINES)
+    if said and sentence and not said.endswith((".", "!", "?", "…")):
+        said = f"{said}."
+    return f"{f'{said} {sentence}'.strip()}{marker}{lines}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`worker 1`, or `chief 0, ps 0 and ps 1`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def lost_a_peer(cause: Cause | None, number: int | None, message: str) -> bool:
+    """Whether a process of this end, signal and message ended only because it lost another one of its gang."""
+    if cause is Cause.SIGNAL:
+        return number == signal.SIGABRT and COORDINATION in message.lower()
+    return cause is Cause.EXCEPTION and message.startswith(PEER_AWAY)
+
+
 def is_culprit(replica: ReplicaFacts) -> bool:
-    """Whether it is known to have failed by itself: of a gang that hung, only what the kernel's view of it tells."""
-    return replica.cause is not Cause.HUNG or KERNELS_VIEW in replica.message
+    """Whether it may have failed by itself: not who lost a peer; of a gang that hung, whom the kernel's view shows."""
+    if replica.cause is Cause.HUNG:
+        return KERNELS_VIEW in replica.message
+    return not lost_a_peer(replica.cause, replica.signal, replica.message)
 
 
 def hang_of(replica: ReplicaFacts, reason: str) -> str:

@@ -1,15 +1,16 @@
 """Whether a job is launched again after an attempt has failed, and how soon. Pure; `failure.decide` asks.
 
-What the machines did (a node lost, a process killed from outside, a port taken) is not the program's fault: such a
-restart costs the user nothing and is made at once, but not without end. What the program did is tried again only as
-often as the job asks for (`max_restarts`), each time after a longer wait. The rest is never tried again.
+What the machines did (a node lost, a process killed from outside, a port taken, processes that lost one another) is not
+the program's fault: such a restart costs the user nothing and is made at once, but not without end. What the program
+did is tried again only as often as the job asks for (`max_restarts`), each time after a longer wait. The rest is never
+tried again.
 """
 
 import signal
 from dataclasses import dataclass
 from enum import StrEnum
 
-from orchestrator.domain.reasons import LAST_LINES, ReplicaFacts
+from orchestrator.domain.reasons import LAST_LINES, ReplicaFacts, lost_a_peer
 from worker_agent.protocol.states import Cause
 
 MOST_DISTURBED = 10
@@ -37,7 +38,7 @@ class Blame(StrEnum):
 @dataclass(frozen=True)
 class Ended:
     """An attempt at its end. `step` is the last it reached, `began_at` the one it began with; `said` the message of
-    the process that it failed of, without lines of the log."""
+    the process that it failed of, without lines of the log; `lost_peer` says that this one had only lost a peer."""
 
     number: int
     cause: Cause
@@ -45,6 +46,7 @@ class Ended:
     step: int
     began_at: int
     said: str = ""
+    lost_peer: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,25 @@ class Never:
 
 def blame_of(root: ReplicaFacts) -> Blame:
     """Whose fault it was that this process, and so its gang, ended."""
-    return blame_for(root.cause, root.signal)
+    return blame_for(root.cause, root.signal, root.message)
 
 
-def blame_for(cause: Cause | None, number: int | None) -> Blame:
-    """Whose fault an end of this cause is; `number` is the signal's, None where who watched over it was killed too."""
+def blame_for(cause: Cause | None, number: int | None, message: str) -> Blame:
+    """Whose fault an end of this cause is; `number` is the signal's, None where who watched over it was killed too.
+
+    Where the first to fail had only lost a peer, nobody failed by itself: they could not reach one another.
+    """
     if cause in MACHINES_DO or (cause is Cause.SIGNAL and number in (signal.SIGKILL, None)):
         return Blame.MACHINES
+    if lost_a_peer(cause, number, message):
+        return Blame.MACHINES
     return Blame.PROGRAM if cause in PROGRAMS_DO else Blame.NOBODY
+
+
+def ended_of(root: ReplicaFacts, *, number: int, step: int, began_at: int) -> Ended:
+    """The end of launch `number`, or of a part of it, that failed of this process."""
+    lost = lost_a_peer(root.cause, root.signal, root.message)
+    return Ended(number, root.cause or Cause.EXIT_CODE, blame_of(root), step, began_at, said_by(root), lost)
 
 
 def said_by(root: ReplicaFacts) -> str:
@@ -92,6 +105,12 @@ def _after_the_machines(present: Ended, earlier: tuple[Ended, ...]) -> Again | N
     if present.cause is Cause.AGENT_SHUTDOWN:  # somebody's wish, who starts it again
         return Again()
     disturbed = [each for each in earlier if each.blame is Blame.MACHINES and each.cause is not Cause.AGENT_SHUTDOWN]
+    if present.lost_peer:
+        before = next((each for each in disturbed if each.lost_peer), None)
+        if before is not None:
+            return Never(
+                f"Nobody failed by itself, as in launch {before.number}: look whether its nodes can reach one another."
+            )
     before = next((each for each in disturbed if each.cause is present.cause), None)
     if present.cause in ONCE and before is not None:
         return Never(f"So it was in launch {before.number}.")

@@ -9,7 +9,7 @@ comes back where it was.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.domain.reasons import ReplicaFacts
+from orchestrator.domain.reasons import ReplicaFacts, listed
 from orchestrator.domain.restarts import Again
 from worker_agent.protocol.states import Cause, Kind, Role, Strategy
 
@@ -57,5 +57,4 @@ def may_return(replica: ReplicaFacts) -> bool:
 
 def in_words(members: Sequence[ReplicaFacts]) -> str:
     """`worker 1`, or `chief 0, ps 0 and ps 1`."""
-    names = [f"{member.role.value} {member.index}" for member in members]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return listed([f"{member.role.value} {member.index}" for member in members])

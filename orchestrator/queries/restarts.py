@@ -75,7 +75,9 @@ def _view(attempt: Attempt, onward: Attempt | None, first: datetime | None) -> R
 def _part(row: Replacement, replicas: Sequence[Replica]) -> RestartView:
     wanted = (row.attempt, row.failed, row.at)
     failed = next((each for each in replicas if (each.attempt, each.words, each.ended_at) == wanted), None)
-    blame = blame_for(Cause(failed.cause), failed.signal) if failed and failed.cause else Blame.NOBODY
+    blame = Blame.NOBODY
+    if failed and failed.cause:
+        blame = blame_for(Cause(failed.cause), failed.signal, failed.reason)
     goes_back = any(words.partition(" ")[0] in HOLD_VARIABLES for words in row.replicas)
     resumed = row.step_resumed
     lost = max(row.step_reached - resumed, 0) if resumed is not None else None

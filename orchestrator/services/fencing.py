@@ -9,6 +9,7 @@ happened (`silence.py`); so long its job is not launched again, and after it wha
 import msgspec
 from django.conf import settings
 
+from orchestrator.domain.reasons import listed
 from orchestrator.models import Command, Job, Node, Replica
 from orchestrator.queries.errors import NotFound
 from orchestrator.services.errors import Conflict
@@ -23,9 +24,10 @@ def waits_for(job: Job) -> str:
     rows = list(lost.order_by("role", "index"))
     if not rows:
         return ""
-    names = ", ".join(f"{replica.words} on {replica.node_name}" for replica in rows)
+    names = listed([f"{replica.words} on {replica.node_name}" for replica in rows])
+    have = "has" if len(rows) == 1 else "have"
     return (
-        f"waits until {names} has ended for sure: a process ends itself once its node has been out of touch "
+        f"waits until {names} {have} ended for sure: a process ends itself once its node has been out of touch "
         f"for {lease_s(rows[0]):g} s"
     )
 

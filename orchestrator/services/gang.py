@@ -15,7 +15,7 @@ from orchestrator.domain import failure, pauses, restarts
 from orchestrator.domain.failure import End, Finish, GangFacts, Relaunch, Replace, Run
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.domain.pauses import Kept, Rest
-from orchestrator.domain.reasons import REASON_CHARS, is_culprit, reason_of
+from orchestrator.domain.reasons import REASON_CHARS, adding, is_culprit, reason_of
 from orchestrator.models import Attempt, Job, Node, Replica, User
 from orchestrator.services import outbox, pausing, replacing, standing, transitions
 from orchestrator.services.standing import replica_facts
@@ -159,14 +159,13 @@ def advance(*, job_id: int, now: datetime) -> None:
             )
             Attempt.objects.filter(job=job, number=job.attempt).update(running_at=now)
         elif isinstance(decision, End):
-            said = _ending_text(decision)
             end_attempt(
                 job=job,
                 cause=decision.cause,
                 reason=decision.reason,
                 restart=decision.restart,
+                certain=decision.certain,
                 stacks=decision.stacks,
-                text=said,
                 now=now,
             )
         elif isinstance(decision, Finish):
@@ -180,7 +179,7 @@ def advance(*, job_id: int, now: datetime) -> None:
             pausing.keep(job, decision, now=now)
         elif isinstance(decision, Replace) and (problem := replacing.carry_out(job, decision.parts, now=now)):
             failed = decision.parts[0].why
-            reason = f"{reason_of(failed)} {problem}"
+            reason = adding(reason_of(failed), problem)
             end_attempt(job=job, cause=failed.cause or Cause.EXIT_CODE, reason=reason, restart=True, now=now)
         else:
             return
@@ -193,13 +192,17 @@ def end_attempt(
     reason: str,
     now: datetime,
     restart: bool = False,
+    certain: bool = True,
     stacks: bool = False,
     text: str = "",
     actor: User | None = None,
 ) -> None:
-    """Set the cause once and ask every live process of the attempt to end; with `stacks`, to leave its stacks first."""
+    """Set the cause once and ask every live process of the attempt to end; with `stacks`, to leave its stacks first.
+
+    `restart` and `certain` are those of `failure.End`.
+    """
     to = JobStatus.RESTARTING if restart else JobStatus.STOPPING
-    said = text or _ending_text(End(cause, reason, restart))
+    said = text or _ending_text(job, End(cause, reason, restart, certain))
     move_job(
         job=job, to=to, now=now, text=said, actor=actor, cause=cause.value, reason=reason[:REASON_CHARS], waiting_for=""
     )
@@ -313,12 +316,15 @@ def _end(
     )
 
 
-def _ending_text(end: End) -> str:
+def _ending_text(job: Job, end: End) -> str:
     if end.cause is Cause.COMPLETED:
         return "The training has completed; the processes that served it are ended."
     again = end.restart and end.certain
-    onward = "the rest is ended and the job launched again" if again else "the rest of the gang is ended"
-    return f"{end.reason} So {onward}."
+    gang = standing.present(job)
+    if all(replica.status in TERMINAL_REPLICA for replica in gang):
+        return adding(end.reason, "So the job is launched again." if again else "")
+    rest = "it" if len(gang) == 1 else "the rest" if again else "the rest of the gang"
+    return adding(end.reason, f"So {rest} is ended{' and the job launched again' if again else ''}.")
 
 
 def _locked(replica: Replica) -> Replica | None:

@@ -12,7 +12,7 @@ from functools import partial
 from django.db.models import F
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
-from orchestrator.domain.reasons import LAST_LINES, REASON_CHARS, reason_of
+from orchestrator.domain.reasons import LAST_LINES, REASON_CHARS, adding, listed, reason_of
 from orchestrator.domain.roles import Part, in_words
 from orchestrator.models import Attempt, Checkpoint, Job, Replacement, Replica
 from orchestrator.services import checkpoints, outbox, standing, transitions
@@ -100,9 +100,10 @@ def _said(part: Part) -> str:
     when = ""
     if part.again.number:
         when = f", in {part.again.wait_s:.0f} s (restart {part.again.number} of those that count)"
-    onward = "the others wait for it" if part.from_checkpoint else "the others go on"
+    them = "it" if len(part.members) == 1 else "them"
+    onward = f"the others wait for {them}" if part.from_checkpoint else "the others go on"
     failed = reason_of(part.why).partition(LAST_LINES)[0]  # which its own event tells
-    return f"{failed} So {in_words(part.members)} {verb} launched again{when}; {onward}."
+    return adding(failed, f"So {in_words(part.members)} {verb} launched again{when}; {onward}.")
 
 
 def _launch(job: Job, part: Part, rows: Sequence[Replica], entry: Replacement, now: datetime) -> str:
@@ -171,4 +172,4 @@ def _is_back(row: Replica | None) -> bool:
 
 
 def _names(replicas: Sequence[str]) -> str:
-    return f"{replicas[0]} is" if len(replicas) == 1 else f"{', '.join(replicas[:-1])} and {replicas[-1]} are"
+    return f"{listed(replicas)} {'is' if len(replicas) == 1 else 'are'}"

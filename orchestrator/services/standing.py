@@ -1,9 +1,9 @@
 """How a job's processes stand, and what it has been through, as the rules in `domain` see them."""
 
-from orchestrator.domain import failure, restarts
+from orchestrator.domain import failure
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
-from orchestrator.domain.reasons import ReplicaFacts
-from orchestrator.domain.restarts import Blame, Ended
+from orchestrator.domain.reasons import ReplicaFacts, lost_a_peer
+from orchestrator.domain.restarts import Blame, Ended, ended_of, said_by
 from orchestrator.models import Job, Replacement, Replica
 from orchestrator.services import dirty
 from worker_agent.protocol.states import Cause, NodeState, ReplicaStatus, Role
@@ -60,7 +60,8 @@ def earlier(job: Job) -> tuple[Ended, ...]:
         for row in (each for each in replacements if each.attempt == attempt.number):
             failed = _failed(row, rows)
             if failed is not None:
-                ends.append(_ended(row.attempt, failed, step=row.step_reached, began=began))
+                facts = replica_facts(failed)
+                ends.append(ended_of(facts, number=row.attempt, step=row.step_reached, began_at=began))
             began = row.step_reached if row.step_resumed is None else row.step_resumed
         if attempt.number < job.attempt and attempt.cause:
             last = [replica_facts(row) for row in rows if row.attempt == attempt.number and not row.superseded]
@@ -72,16 +73,11 @@ def earlier(job: Job) -> tuple[Ended, ...]:
                     blame=Blame(attempt.blame),
                     step=attempt.step_reached or 0,
                     began_at=began,
-                    said=restarts.said_by(root) if root else "",
+                    said=said_by(root) if root else "",
+                    lost_peer=root is not None and lost_a_peer(root.cause, root.signal, root.message),
                 )
             )
     return tuple(ends)
-
-
-def _ended(number: int, failed: Replica, *, step: int, began: int) -> Ended:
-    facts = replica_facts(failed)
-    cause = facts.cause or Cause.EXIT_CODE
-    return Ended(number, cause, restarts.blame_of(facts), step, began, restarts.said_by(facts))
 
 
 def _failed(row: Replacement, replicas: list[Replica]) -> Replica | None:

@@ -128,7 +128,7 @@ def test_a_consequence_waits_for_its_cause():
 
 @pytest.mark.parametrize(
     ("heard_meanwhile", "relaunched"),
-    [(Cause.NODE_LOST, True), (Cause.AGENT_SHUTDOWN, True), (Cause.STOPPED, False), (Cause.LOSS_NOT_FINITE, False)],
+    [(Cause.NODE_LOST, True), (Cause.AGENT_SHUTDOWN, True), (Cause.STOPPED, True), (Cause.LOSS_NOT_FINITE, False)],
 )
 def test_whether_a_gang_that_lost_a_peer_is_launched_again_is_known_when_all_have_ended(heard_meanwhile, relaunched):
     told = ended(0, Cause.EXCEPTION, message=PEER, ago_s=9)
@@ -136,6 +136,23 @@ def test_whether_a_gang_that_lost_a_peer_is_launched_again_is_known_when_all_hav
     decision = decide(torn_down, now=NOW)
     assert isinstance(decision, Relaunch if relaunched else Finish)
     assert decision.cause is (Cause.EXCEPTION if heard_meanwhile is Cause.STOPPED else heard_meanwhile)
+
+
+def test_a_gang_in_which_everybody_only_lost_a_peer_is_launched_again_once():
+    lost = [ended(index, Cause.EXCEPTION, message=PEER, ago_s=9 - index) for index in (0, 1)]
+    torn_down = gang(*lost, status=JobStatus.RESTARTING, cause=Cause.EXCEPTION, reason=PEER)
+    assert decide(torn_down, now=NOW) == Relaunch(Cause.EXCEPTION, f"worker 0 on node-1 failed: {PEER}", Again())
+    both = decide(gang(*lost), now=NOW)
+    assert (both.cause, both.restart, both.certain) == (Cause.EXCEPTION, True, True)
+    before = Ended(1, Cause.EXCEPTION, Blame.MACHINES, step=7, began_at=0, lost_peer=True)
+    again = decide(gang(*lost, status=JobStatus.RESTARTING, launch=2, earlier=(before,)), now=NOW)
+    assert (again.status, again.cause) == (JobStatus.FAILED, Cause.EXCEPTION)
+    assert "Nobody failed by itself, as in launch 1" in again.reason
+
+
+def test_an_abort_of_its_own_comes_before_who_says_that_it_lost_a_peer():
+    told, aborted = ended(0, Cause.EXCEPTION, message=PEER, ago_s=2), ended(1, Cause.SIGNAL, signal=6, ago_s=1)
+    assert root_cause((told, aborted)) is aborted
 
 
 @pytest.mark.parametrize(

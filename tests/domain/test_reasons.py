@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.domain.reasons import reason_of
+from orchestrator.domain.reasons import adding, listed, reason_of
 from tests.domain.gangs import ended
 from worker_agent.protocol.states import Cause
 
@@ -36,3 +36,24 @@ def test_the_last_lines_of_the_log_follow():
     message = "The process ended with exit code 1. The last lines it wrote:\na\nb"
     words = reason_of(ended(0, Cause.EXIT_CODE, exit_code=1, message=message))
     assert words == "worker 0 on node-1 ended with exit code 1. The last lines it wrote:\na\nb"
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("worker 0 ended. The last lines it wrote:\nbye", "worker 0 ended. So it is. The last lines it wrote:\nbye"),
+        ("worker 0 failed: ValueError: bad (in r.py)", "worker 0 failed: ValueError: bad (in r.py). So it is."),
+        ("Lost!", "Lost! So it is."),
+        ("", "So it is."),
+    ],
+)
+def test_what_we_add_stands_before_the_lines_of_the_log(reason, words):
+    assert adding(reason, "So it is.") == words
+
+
+def test_nothing_added_changes_nothing():
+    assert adding("bad", "") == "bad"
+
+
+def test_names_in_a_row():
+    assert [listed(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]

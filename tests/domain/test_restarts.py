@@ -33,6 +33,31 @@ def test_only_a_kill_comes_from_outside(number, blame):
     assert blame_of(ended(0, Cause.SIGNAL, signal=number)) is blame
 
 
+@pytest.mark.parametrize(
+    ("fields", "blame"),
+    [
+        ({"cause": Cause.EXCEPTION, "message": "A peer went away: Connection refused"}, Blame.MACHINES),
+        ({"cause": Cause.EXCEPTION, "message": "ValueError: a peer went away"}, Blame.PROGRAM),
+        ({"cause": Cause.SIGNAL, "signal": 6, "message": "The last lines: Coordination service agent"}, Blame.MACHINES),
+        ({"cause": Cause.SIGNAL, "signal": 11, "message": "Coordination service agent"}, Blame.PROGRAM),
+        ({"cause": Cause.EXIT_CODE, "message": "A peer went away"}, Blame.PROGRAM),
+    ],
+)
+def test_where_even_the_first_only_lost_a_peer_nobody_failed_by_itself(fields, blame):
+    assert blame_of(ended(0, **fields)) is blame
+
+
+def test_processes_that_lost_one_another_are_launched_again_once():
+    lost = Ended(1, Cause.EXCEPTION, Blame.MACHINES, 5, 0, lost_peer=True)
+    aborted = Ended(2, Cause.SIGNAL, Blame.MACHINES, 9, 5, lost_peer=True)
+    killed = of_machines(Cause.SIGNAL)
+    assert verdict(lost, (killed, of_program()), max_restarts=0) == Again()
+    assert verdict(killed, (lost,), max_restarts=0) == Again()
+    assert verdict(aborted, (lost,), max_restarts=3) == Never(
+        "Nobody failed by itself, as in launch 1: look whether its nodes can reach one another."
+    )
+
+
 def test_the_lines_of_the_log_are_no_part_of_what_was_said():
     assert said_by(ended(0, Cause.EXCEPTION, message="ValueError: bad The last lines it wrote:\nstep 5")) == (
         "ValueError: bad"

@@ -63,7 +63,10 @@ def test_a_chief_whose_servers_live_says_for_sure_when_they_have_ended():
     chief = ended(0, role=Role.CHIEF, cause=Cause.EXCEPTION, message=PEER, ago_s=3)
     assert replaced(decide(served(chief), now=NOW)) == [VARIABLES]
     stopped = [ended(index, Cause.STOPPED, role=Role.PS) for index in (0, 1)]
-    assert isinstance(decide(served(chief, *stopped), now=NOW), End)
+    (part,) = decide(served(chief, *stopped), now=NOW).parts
+    assert (part.why.role, part.again) == (Role.CHIEF, Again())
+    before = Ended(1, Cause.EXCEPTION, Blame.MACHINES, 3, 0, lost_peer=True)
+    assert isinstance(decide(served(chief, *stopped, earlier=(before,)), now=NOW), End)
 
 
 @pytest.mark.parametrize(

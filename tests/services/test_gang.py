@@ -1,6 +1,7 @@
 """The life of a gang from what its nodes say: every way it can end, each piece of news also twice."""
 
 from orchestrator.models import Attempt, Command, Event, Job, Replica
+from orchestrator.queries import restarts
 from orchestrator.services import dispatch, gang
 from tests.services.gangs import acknowledge, end, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import decode_command
@@ -92,7 +93,20 @@ def test_a_consequence_alone_is_acted_upon_by_the_sweep(now):
     assert job.events.get(kind="job_restarting").text.endswith("So the rest of the gang is ended.")
     end(second, Cause.STOPPED, later(now, 3))
     job.refresh_from_db()
+    assert (job.status, job.cause) == (JobStatus.SUBMITTED, "")
+    attempt = job.attempts.get()
+    assert (attempt.cause, attempt.blame, attempt.failed_on) == (Cause.EXCEPTION, "machines", None)
+    assert [row.counted for row in restarts.of_job(job)] == [False]
+
+
+def test_processes_that_only_lost_one_another_twice_fail_the_job(now):
+    job = make_gang_job(make_lab(), max_restarts=3)
+    for moment in (0, 60):
+        for replica in run(job, later(now, moment)):
+            end(replica, Cause.EXCEPTION, later(now, moment), code=1, message="A peer went away: Connection refused")
+    job.refresh_from_db()
     assert (job.status, job.cause) == (JobStatus.FAILED, Cause.EXCEPTION)
+    assert "Nobody failed by itself, as in launch 1" in job.reason
 
 
 def test_a_refused_launch_fails_the_job(now):

@@ -90,6 +90,8 @@ def test_a_lost_server_takes_the_chief_back_to_the_checkpoint(job, now):
     chief, server = one(job, "chief"), one(job, "ps")
     assert (job.status, job.attempt, job.step, job.epoch) == (JobStatus.RUNNING, 1, 40, 2)
     assert (chief.incarnation, server.incarnation) == (1, 1)
+    said = "SIGKILL). So chief 0 and ps 0 are launched again; the others wait for them."
+    assert job.events.filter(kind="part_replaced").first().text.endswith(said)
     assert launched(chief).restore.step == 40
     assert launched(server).restore is None
     assert [one(job, "worker", index).incarnation for index in (0, 1)] == [0, 0]

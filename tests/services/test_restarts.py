@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.models import Attempt, Job, Node
 from orchestrator.queries import restarts
-from orchestrator.services import dispatch, gang
+from orchestrator.services import dispatch, fencing, gang
 from orchestrator.services.snapshot import cluster_view
 from tests.services.gangs import acknowledge, end, keep, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.states import Cause, JobStatus, NodeState
@@ -60,6 +60,34 @@ def test_a_killed_process_is_no_failure_of_the_program(now):
     assert (row.cause, row.counted, row.reason) == (Cause.SIGNAL, False, reason)
 
 
+def test_our_sentence_stands_before_the_last_lines_and_only_what_is_left_is_ended(now):
+    job = make_gang_job(make_lab(nodes=1), workers=1, max_restarts=1)
+    said, lines = "The process ended with exit code 3.", " The last lines it wrote:\ngoodbye"
+    for moment in (0, 60):
+        (only,) = run(job, later(now, moment))
+        end(only, Cause.EXIT_CODE, later(now, moment), code=3, message=f"{said}{lines}")
+    job.refresh_from_db()
+    reason = "worker 0 on node-1 ended with exit code 3."
+    assert job.reason == f"{reason} It has been tried again once, as often as it may.{lines}"
+    assert job.events.get(kind="job_restarting").text == f"{reason} So the job is launched again.{lines}"
+
+
+def test_a_job_of_one_process_has_no_rest(now):
+    job = make_gang_job(make_lab(nodes=1), workers=1)
+    run(job, now)
+    gang.end_attempt(job=job, cause=Cause.TIME_LIMIT, reason="It took too long.", now=now)
+    assert job.events.get(kind="job_stopping").text == "It took too long. So it is ended."
+
+
+def test_what_a_job_waits_for_may_be_several(now):
+    job = make_gang_job(make_lab())
+    for replica in run(job, now):
+        gang.on_lost(replica=replica, reason="Its node is lost.", now=now, held=True)
+    assert fencing.waits_for(job).startswith(
+        "waits until worker 0 on node-1 and worker 1 on node-2 have ended for sure: a process ends itself"
+    )
+
+
 def test_points_that_come_after_the_end_count_for_the_launch_that_took_them(now):
     job = make_gang_job(make_lab(nodes=1), workers=1)
     (only,) = run(job, now)
@@ -88,7 +116,7 @@ def test_a_program_that_fails_is_tried_again_after_a_while(now, enqueued):
     end(again, Cause.EXCEPTION, later(now, 30), code=1, message=CRASH)
     job.refresh_from_db()
     assert job.status == JobStatus.FAILED
-    assert job.reason.endswith(f"{CRASH} It has been tried again once, as often as it may.")
+    assert job.reason.endswith(f"{CRASH}. It has been tried again once, as often as it may.")
 
 
 def test_the_same_exception_at_the_same_step_is_not_tried_a_third_time(now):
