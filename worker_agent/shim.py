@@ -42,7 +42,7 @@ from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import KERNELS_VIEW, Gap, Left, Log, Record, Started, Stream
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
 from worker_agent.spool import Writer, tail
-from worker_agent.verdict import LAST_LINES, Ending, StopRequest, judge, last_words
+from worker_agent.verdict import LAST_LINES, Ending, StopRequest, judge, last_words, taken
 
 StartProcess = Callable[[dict[str, str], int], int]
 
@@ -125,6 +125,7 @@ class _Shim:
         self._synced_at = 0.0
         self._stop: StopRequest | None = None
         self._kill_at: float | None = None
+        self._killed = False
         self._child = 0
         self._ending: Ending | None = None
         self._found = ""
@@ -156,10 +157,12 @@ class _Shim:
             self._read(output)
             os.close(output)
             self._store(final=True)
+        self._ending = taken(ending, stop=self._stop, kind=self._plan.launch.spec.kind)
         cause, message = judge(
-            ending,
+            self._ending,
             words=last_words(tail(Path(self._plan.spool) / Stream.TRAINER)),
             stop=self._stop,
+            killed=self._killed,
             killed_for_memory=self._memory_kills.is_recent(),
             last_lines=self._capture.last_lines(LAST_LINES),
         )
@@ -267,7 +270,9 @@ class _Shim:
                     self._ending = Ending(code=code if code >= 0 else None, signal=-code if code < 0 else None)
 
     def _kill_all(self) -> None:
+        self._reap()
         if self._ending is None:
+            self._killed = True
             signal_group(self._child, signal.SIGKILL)
         self._cleanup.kill()
 

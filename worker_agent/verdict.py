@@ -7,12 +7,14 @@ import msgspec
 
 from worker_agent.protocol.codec import decode_record
 from worker_agent.protocol.records import Failure, Phase
-from worker_agent.protocol.states import Cause
+from worker_agent.protocol.states import Cause, Kind
 
 LAST_LINES = 8
 # The exit status of a training process that has saved for a pause (and says so as its last phase).
 PAUSED_CODE = 75
 PAUSED_PHASE = "paused"
+# The exit status of a recipe's process that got SIGTERM: it takes the signal as a wish.
+TERMINATED_CODE = 143
 
 _MESSAGE_CHARS = 4000
 
@@ -66,21 +68,31 @@ def last_words(records: Iterable[bytes]) -> LastWords:
     return LastWords(failure=failure, done=phase == "done", paused=phase == PAUSED_PHASE)
 
 
+def taken(ending: Ending, *, stop: StopRequest | None, kind: Kind) -> Ending:
+    """The ending as it came about: a recipe that leaves because of a SIGTERM, though nothing was asked of it, was ended
+    by that signal. (A script's exit codes are its own.)"""
+    if ending.code == TERMINATED_CODE and kind is Kind.RECIPE and stop is None:
+        return Ending(code=None, signal=signal.SIGTERM)
+    return ending
+
+
 def judge(
     ending: Ending,
     *,
     words: LastWords,
     stop: StopRequest | None,
+    killed: bool,
     killed_for_memory: bool,
     last_lines: list[str],
 ) -> tuple[Cause, str]:
-    """The cause and its message. What went wrong before a stop was asked for outranks the stop; a request to save says
-    nothing of a process that ended otherwise."""
+    """The cause and its message. `killed` says that its shim has sent it SIGKILL: of any other SIGKILL a stop is not
+    the cause. What went wrong before a stop was asked for outranks the stop; a request to save says nothing of a
+    process that ended otherwise, unless it ran out: then the process counts as paused, in words that say it did not
+    save, and no node or program is to blame."""
     if ending.code == PAUSED_CODE and words.paused:  # of a gang that agreed, some may not have been asked yet
         return Cause.PAUSED, "It saved a checkpoint and left."
-    if stop is not None and stop.save:
-        if ending.signal == signal.SIGKILL and not killed_for_memory:
-            return Cause.SIGNAL, f"It had not saved {stop.grace_s:g} s after it was asked to, and was killed (SIGKILL)."
+    unsaved = _unsaved(ending, stop, killed=killed) if stop is not None and stop.save else ""
+    if stop is not None and (stop.save or (ending.signal == signal.SIGKILL and not killed)):
         stop = None
     if words.failure is not None and (stop is None or words.failure.at < stop.at):
         return words.failure.cause, words.failure.message[:_MESSAGE_CHARS]
@@ -88,19 +100,34 @@ def judge(
         return Cause.COMPLETED, "It ran to its end."
     if stop is not None:
         return stop.cause, _stopped(ending, stop)
+    if unsaved:
+        return Cause.PAUSED, unsaved
     if ending.signal is not None:
-        if ending.signal == signal.SIGKILL and killed_for_memory:
-            return Cause.OUT_OF_MEMORY, "The machine ran out of memory: the kernel ended the process (SIGKILL)."
-        message = f"The process was killed by signal {ending.signal} ({_signal_name(ending.signal)})."
-        return Cause.SIGNAL, _with_lines(message, last_lines)
+        return _signalled(ending.signal, killed_for_memory=killed_for_memory, last_lines=last_lines)
     return Cause.EXIT_CODE, _with_lines(f"The process ended with exit code {ending.code}.", last_lines)
 
 
+def _unsaved(ending: Ending, stop: StopRequest, *, killed: bool) -> str:
+    """That this request to save ended the process instead, in words; "" where it did not."""
+    if ending.signal == signal.SIGTERM:
+        return "It was ended by the SIGTERM that asked it to save."
+    if ending.signal == signal.SIGKILL and killed:
+        return f"It had not saved and left {stop.grace_s:g} s after it was asked to, so it was killed (SIGKILL)."
+    return ""
+
+
 def _stopped(ending: Ending, stop: StopRequest) -> str:
-    how = ""
-    if ending.signal == signal.SIGKILL:
-        how = f" It had not ended {stop.grace_s:g} s after SIGTERM and was killed."
-    return f"{stop.reason or 'It was stopped.'}{how}"
+    how = f" It had not ended {stop.grace_s:g} s after SIGTERM, so it was killed."
+    return f"{stop.reason or 'It was stopped.'}{how if ending.signal == signal.SIGKILL else ''}"
+
+
+def _signalled(number: int, *, killed_for_memory: bool, last_lines: list[str]) -> tuple[Cause, str]:
+    if number == signal.SIGKILL and killed_for_memory:
+        return Cause.OUT_OF_MEMORY, "The machine ran out of memory: the kernel ended the process (SIGKILL)."
+    message = f"The process was killed by signal {number} ({_signal_name(number)})."
+    if number == signal.SIGTERM:
+        message = "The process was ended by a SIGTERM that Trainyard did not send."
+    return Cause.SIGNAL, _with_lines(message, last_lines)
 
 
 def _with_lines(message: str, last_lines: list[str]) -> str:

@@ -7,7 +7,8 @@ only ended.
 
 A pause in which something failed is said to be that. Where the machines failed, the job is kept for later, with the
 checkpoint that there is; what the program did, or a disk that takes no checkpoint, is a failure like any other, unless
-the pause was the cluster's wish and not a person's: then the job goes back into the queue.
+the pause was the cluster's wish and not a person's: then the job goes back into the queue. Who did not save in
+time, and was killed for it, is nobody's failure: the job is kept, and no node is blamed.
 """
 
 from collections.abc import Sequence
@@ -84,6 +85,10 @@ def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Wait | End | Rest
     if gang.cause is not None:
         return Wait() if live else _ended(gang, pause, savers, now)
     failed = root_cause(_failed(gang))
+    if _overdue(pause, savers) is not None:
+        if failed is None or is_consequence(failed):
+            return Rest(Cause.PAUSED, gang.reason)
+        return Rest(failed.cause or Cause.EXIT_CODE, reason_of(failed))
     if failed is not None and not set(savers).isdisjoint(_failed(gang)):  # who only serves may be missed, or not
         first = min(replica.ended_at for replica in _failed(gang) if replica.ended_at)
         unsure = bool(live) and is_consequence(failed) and now - first < CONSEQUENCE_WAIT
@@ -94,7 +99,9 @@ def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Wait | End | Rest
 
 
 def _ended(gang: GangFacts, pause: Pause, savers: list[ReplicaFacts], now: datetime) -> Wait | Kept | Finish:
-    root = root_cause(_failed(gang))
+    root, overdue = root_cause(_failed(gang)), _overdue(pause, savers)
+    if overdue is not None and (root is None or is_consequence(root) or gang.cause is Cause.PAUSED):
+        return Kept(Cause.PAUSED, f"The pause saved nothing: {reason_of(overdue)}")
     if root is None or root.cause in (None, Cause.STOPPED) or (pause.saves and gang.cause is Cause.PAUSED):
         ended = max((replica.ended_at for replica in savers if replica.ended_at), default=now)
         is_late = now - ended >= ARRIVES_WITHIN
@@ -111,6 +118,13 @@ def _ended(gang: GangFacts, pause: Pause, savers: list[ReplicaFacts], now: datet
 def _savers(gang: GangFacts) -> list[ReplicaFacts]:
     roles = [replica.role for replica in gang.replicas]
     return [each for each in gang.replicas if is_saver(each.role, each.index, strategy=gang.strategy, roles=roles)]
+
+
+def _overdue(pause: Pause, savers: list[ReplicaFacts]) -> ReplicaFacts | None:
+    """The first that the request to save has ended, and not its own exit: its time ran out."""
+    if not pause.saves:
+        return None
+    return root_cause(tuple(each for each in savers if each.cause is Cause.PAUSED and each.signal is not None))
 
 
 def _failed(gang: GangFacts) -> tuple[ReplicaFacts, ...]:

@@ -42,6 +42,14 @@ def fork(environment, output):
 supervise(plan, fork, warm=True)
 """
 
+DEAF = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("asked", flush=True))
+print("up", flush=True)
+while True:
+    time.sleep(60)
+"""
+
 Run = Callable[..., "Running"]
 
 
@@ -79,8 +87,9 @@ class Running:
         cause: Cause = Cause.STOPPED,
         reason: str = "Stopped by ada.",
         stacks: bool = False,
+        save: bool = False,
     ) -> None:
-        request = StopRequest(at=time.time(), cause=cause, reason=reason, grace_s=grace_s, stacks=stacks)
+        request = StopRequest(at=time.time(), cause=cause, reason=reason, grace_s=grace_s, stacks=stacks, save=save)
         write_stop(Path(self.plan.folder), request)
         self.process.send_signal(signal.SIGTERM)
 
@@ -157,6 +166,41 @@ def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_time(run: Run)
     end = running.exit()
     assert (end.signal, end.cause) == (9, Cause.AGENT_SHUTDOWN)
     assert "had not ended 0.3 s after SIGTERM" in end.message
+
+
+@pytest.mark.parametrize(("save", "cause"), [(True, Cause.PAUSED), (False, Cause.STOPPED)])
+def test_a_kill_from_outside_is_nothing_that_was_asked_for(run: Run, save: bool, cause: Cause) -> None:
+    running = run(DEAF)
+    running.wait_for("up")
+    running.stop(grace_s=60, cause=cause, save=save)
+    wait_until(lambda: "asked" in running.text())
+    state = read_shim_state(Path(running.plan.folder))
+    assert state is not None
+    os.kill(state.child_pid, signal.SIGKILL)
+    end = running.exit()
+    assert (end.signal, end.cause) == (9, Cause.SIGNAL)
+    assert end.message.startswith("The process was killed by signal 9 (SIGKILL).")
+
+
+def test_who_does_not_save_in_time_is_killed_and_counts_as_paused(run: Run) -> None:
+    running = run(DEAF)
+    running.wait_for("up")
+    running.stop(grace_s=0.3, cause=Cause.PAUSED, save=True)
+    end = running.exit()
+    assert (end.signal, end.cause) == (9, Cause.PAUSED)
+    assert end.message == "It had not saved and left 0.3 s after it was asked to, so it was killed (SIGKILL)."
+
+
+@pytest.mark.parametrize("answer", ["SIG_DFL", "lambda *_: os._exit(143)"])
+def test_a_sigterm_from_outside_is_told_as_such(run: Run, answer: str) -> None:
+    running = run(f"import os\nfrom signal import *\nsignal(SIGTERM, {answer})\nprint('up', flush=True)\npause()")
+    running.wait_for("up")
+    state = read_shim_state(Path(running.plan.folder))
+    assert state is not None
+    os.kill(state.child_pid, signal.SIGTERM)
+    end = running.exit()
+    assert (end.code, end.signal, end.cause) == (None, 15, Cause.SIGNAL)
+    assert end.message.startswith("The process was ended by a SIGTERM that Trainyard did not send.")
 
 
 def test_a_stop_before_the_start_starts_nothing(run: Run, tmp_path: Path) -> None:
@@ -264,7 +308,7 @@ def test_a_process_that_hangs_leaves_its_stacks_before_it_is_ended(run: Run) -> 
     running.stop(grace_s=0.5, cause=Cause.HUNG, reason="No step for 300 s.", stacks=True)
     end = running.exit()
     assert (end.signal, end.cause) == (9, Cause.HUNG)
-    assert end.message.startswith("No step for 300 s. It had not ended 0.5 s after SIGTERM and was killed.")
+    assert end.message.startswith("No step for 300 s. It had not ended 0.5 s after SIGTERM, so it was killed.")
     assert end.message.endswith(f"{KERNELS_VIEW}the process was suspended by a signal (state T).")
     text = (Path(running.plan.artifacts) / "stacks-worker-0.txt").read_text()
     assert "in waits_for_a_peer" in text

@@ -4,8 +4,9 @@ import pytest
 
 from worker_agent.protocol.codec import encode
 from worker_agent.protocol.records import Failure, Phase, Progress
-from worker_agent.protocol.states import Cause
-from worker_agent.verdict import Ending, LastWords, StopRequest, judge, last_words
+from worker_agent.protocol.states import Cause, Kind
+from worker_agent.trainer.outcome import ExitCode
+from worker_agent.verdict import Ending, LastWords, StopRequest, judge, last_words, taken
 
 DONE = Ending(code=0, signal=None)
 CODE_3 = Ending(code=3, signal=None)
@@ -29,11 +30,20 @@ LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Conne
         (CODE_3, LastWords(failure=NAN), STOP, False, Cause.LOSS_NOT_FINITE, NAN.message),
         (CODE_3, LastWords(failure=LATE), STOP, False, Cause.STOPPED, "Stopped by ada."),
         (TERMINATED, LastWords(), SHUTDOWN, False, Cause.AGENT_SHUTDOWN, "The agent was shut down."),
-        (KILLED, LastWords(), STOP, False, Cause.STOPPED, "had not ended 10 s after SIGTERM and was killed"),
+        (
+            KILLED,
+            LastWords(),
+            STOP,
+            False,
+            Cause.SIGNAL,
+            "The process was killed by signal 9 (SIGKILL). The last lines",
+        ),
+        (KILLED, LastWords(), STOP, True, Cause.OUT_OF_MEMORY, "ran out of memory"),
+        (KILLED, LastWords(failure=NAN), STOP, False, Cause.LOSS_NOT_FINITE, NAN.message),
         (CODE_3, LastWords(), None, False, Cause.EXIT_CODE, "ended with exit code 3. The last lines it wrote:\nboom"),
         (KILLED, LastWords(), None, False, Cause.SIGNAL, "was killed by signal 9 (SIGKILL)"),
         (KILLED, LastWords(), None, True, Cause.OUT_OF_MEMORY, "ran out of memory"),
-        (TERMINATED, LastWords(), None, True, Cause.SIGNAL, "signal 15 (SIGTERM)"),
+        (TERMINATED, LastWords(), None, True, Cause.SIGNAL, "was ended by a SIGTERM that Trainyard did not send"),
         (Ending(code=None, signal=63), LastWords(), None, False, Cause.SIGNAL, "signal 63 (unknown)"),
         (SAVED, LastWords(paused=True), PAUSE, False, Cause.PAUSED, "It saved a checkpoint and left."),
         (SAVED, LastWords(paused=True), None, False, Cause.PAUSED, "It saved a checkpoint and left."),
@@ -46,17 +56,43 @@ LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Conne
             PAUSE,
             False,
             Cause.SIGNAL,
-            "It had not saved 120 s after it was asked to, and was killed",
+            "The process was killed by signal 9 (SIGKILL). The last lines",
         ),
+        (TERMINATED, LastWords(), PAUSE, False, Cause.PAUSED, "It was ended by the SIGTERM that asked it to save."),
         (KILLED, LastWords(), PAUSE, True, Cause.OUT_OF_MEMORY, "ran out of memory"),
     ],
 )
 def test_causes(
     ending: Ending, words: LastWords, stop: StopRequest | None, memory: bool, cause: Cause, message: str
 ) -> None:
-    found = judge(ending, words=words, stop=stop, killed_for_memory=memory, last_lines=["boom"])
+    found = judge(ending, words=words, stop=stop, killed=False, killed_for_memory=memory, last_lines=["boom"])
     assert found[0] is cause
     assert message in found[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "stop", "cause", "message"),
+    [
+        (LastWords(), STOP, Cause.STOPPED, "Stopped by ada. It had not ended 10 s after SIGTERM, so it was killed."),
+        (LastWords(failure=LATE), STOP, Cause.STOPPED, "Stopped by ada. It had not ended 10 s after SIGTERM, so it"),
+        (LastWords(), PAUSE, Cause.PAUSED, "It had not saved and left 120 s after it was asked to, so it was killed"),
+        (LastWords(failure=LATE), PAUSE, Cause.EXCEPTION, LATE.message),
+    ],
+)
+def test_the_shims_own_sigkill_is_told_from_any_other(
+    words: LastWords, stop: StopRequest, cause: Cause, message: str
+) -> None:
+    found = judge(KILLED, words=words, stop=stop, killed=True, killed_for_memory=False, last_lines=["boom"])
+    assert found[0] is cause
+    assert found[1].startswith(message)
+
+
+def test_a_recipe_that_leaves_unasked_as_if_by_sigterm_was_ended_by_one() -> None:
+    left = Ending(code=ExitCode.STOPPED, signal=None)
+    assert taken(left, stop=None, kind=Kind.RECIPE) == TERMINATED
+    assert taken(left, stop=PAUSE, kind=Kind.RECIPE) == taken(left, stop=STOP, kind=Kind.RECIPE) == left
+    assert taken(left, stop=None, kind=Kind.SCRIPT) == left, "its own affair"
+    assert taken(CODE_3, stop=None, kind=Kind.RECIPE) == CODE_3
 
 
 def test_a_request_to_save_gives_way_to_one_that_does_not_wait_for_it() -> None:

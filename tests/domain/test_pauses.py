@@ -15,6 +15,7 @@ ENDING = Pause(saves=False, requeue=False, stored=True)
 BY_ADA = "Paused by ada."
 FINISHED = "It had finished before the pause reached it."
 OFF = "Connection reset by peer"
+LATE = "It had not saved and left 120 s after it was asked to, so it was killed (SIGKILL)."
 
 
 def decide(*replicas, pause=SAVING, cause=None, **fields):
@@ -108,6 +109,28 @@ def test_a_pause_that_saved_nothing_says_so(cause, signal, requeue, onward):
     assert decision.reason.startswith(
         "The pause saved nothing: worker 0" if onward is Kept else "It failed while it was to be paused: worker 0"
     )
+
+
+def test_who_had_not_saved_in_time_is_nobodys_failure():
+    late = ended(0, Cause.PAUSED, signal=9, message=LATE)
+    said = Kept(Cause.PAUSED, f"The pause saved nothing: worker 0 on node-1 was paused: {LATE}")
+    peer = ended(1, Cause.EXCEPTION, message=OFF)
+    for other in (replica(1), peer):
+        assert decide(late, other) == Rest(Cause.PAUSED, BY_ADA)
+    assert decide(late, replica(1), cause=Cause.PAUSED) == Wait()
+    assert decide(late, ended(1, Cause.PAUSED, signal=15), cause=Cause.PAUSED) == said
+    assert decide(late, peer, cause=Cause.PAUSED) == said
+    assert decide(late, peer, cause=Cause.EXCEPTION) == said, "the rest was ended before its end was heard of"
+    late_script = ended(0, Cause.PAUSED, signal=9)
+    assert decide(late_script, pause=ENDING, cause=Cause.PAUSED) == Kept(Cause.PAUSED, BY_ADA)
+
+
+def test_what_kept_it_from_saving_is_the_cause():
+    late, lost = ended(0, Cause.PAUSED, role=Role.CHIEF, signal=9, message=LATE), ended(1, Cause.SIGNAL, signal=9)
+    served, why = {"strategy": Strategy.PARAMETER_SERVER}, "worker 1 on node-2 was killed by signal 9 (SIGKILL)."
+    assert decide(late, lost, **served) == Rest(Cause.SIGNAL, why)
+    kept = Kept(Cause.SIGNAL, f"The pause saved nothing: {why}")
+    assert decide(late, lost, cause=Cause.SIGNAL, **served) == kept
 
 
 def test_a_job_that_cannot_save_is_kept_when_all_have_ended():

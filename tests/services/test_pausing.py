@@ -196,6 +196,24 @@ def test_a_drained_node_pauses_its_jobs_which_go_on_elsewhere(now, enqueued, dja
     assert Node.objects.get(name="node-1").state == NodeState.CORDONED
 
 
+def test_who_cannot_save_in_time_for_a_drain_goes_on_elsewhere_and_no_node_is_blamed(now):
+    job = make_gang_job(make_lab(nodes=3))
+    first, second = run(job, now)
+    keep(job, 40)
+    Node.objects.filter(name="node-1").update(state=NodeState.DRAINING.value)
+    draining.pause_jobs(now=now)
+    late = "It had not saved and left 120 s after it was asked to, so it was killed (SIGKILL)."
+    end(first, Cause.PAUSED, later(now, 120), signal=9, message=late)
+    assert [stop.save for stop in stops_of(second)] == [True, False]
+    end(second, Cause.EXCEPTION, later(now, 121), code=1, message="Connection reset by peer")
+    job.refresh_from_db()
+    assert job.status == JobStatus.SUBMITTED
+    attempt = Attempt.objects.get(job=job)
+    assert (attempt.cause, attempt.blame, attempt.failed_on) == (Cause.PAUSED, "", None)
+    assert attempt.reason == f"The pause saved nothing: worker 0 on node-1 was paused: {late}"
+    assert attempt.reason in job.events.get(kind="job_paused").text
+
+
 def test_a_person_may_want_what_a_drain_has_begun(now):
     job = make_gang_job(make_lab(), workers=1)
     (only,) = run(job, now)
