@@ -18,6 +18,7 @@ from orchestrator.services import transitions
 from orchestrator.services.errors import Forbidden
 from worker_agent.protocol.records import Left, LeftKind
 from worker_agent.protocol.reports import Remains
+from worker_agent.protocol.states import Cause
 
 PORT = "port:"
 WORDS_SHOWN = 5
@@ -34,8 +35,9 @@ def ports(node: Node) -> frozenset[int]:
     return frozenset(int(key.removeprefix(PORT)) for key in node.dirty if key.startswith(PORT))
 
 
-def note(*, replica: Replica, left: Sequence[Left], now: datetime) -> None:
-    """A replica has ended and left something on its node. To be called in the transaction that stores its end."""
+def note(*, replica: Replica, left: Sequence[Left], cause: Cause, now: datetime) -> None:
+    """A replica has ended of this cause, and something is left on its node; where its port was taken, that is not its
+    own. To be called in the transaction that stores its end."""
     node = Node.objects.select_for_update().filter(pk=replica.node_id).first() if left else None
     if node is None:
         return
@@ -50,7 +52,9 @@ def note(*, replica: Replica, left: Sequence[Left], now: datetime) -> None:
     keys = _keys(replica, left)
     _save(node, {**node.dirty, **dict.fromkeys(keys, found)})
     what = ", ".join(_words(left))
-    text = f"{replica.words} of j-{replica.job_id} has ended, but not everything of it: {what}. {_not_used(node, keys)}"
+    foreign = cause is Cause.PORT_TAKEN and all(each.kind is LeftKind.PORT for each in left)
+    said = "found its port taken" if foreign else "has ended, but not everything of it"
+    text = f"{replica.words} of j-{replica.job_id} {said}: {what}. {_not_used(node, keys)}"
     transitions.record(kind="device_dirty", text=text, node=node, job=replica.job, attempt=replica.attempt)
 
 

@@ -90,6 +90,10 @@ def test_a_port_alone_says_nothing_against_the_device(now):
     assert view.nodes[0].free() == [0, 1]
     assert (only.host, only.port) in view.ports_taken
     assert list(Node.objects.get(pk=only.node_id).dirty) == [f"port:{only.port}"]
+    assert texts(only.node) == [
+        f"worker 0 of j-{job.pk} found its port taken: {port.words}. "
+        f"Port {only.port} of node-1 is not used until it is gone."
+    ]
 
 
 def test_a_process_that_holds_no_device_marks_its_port(now):
