@@ -72,6 +72,7 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
         "can_delete": changeable and over,
         "can_retry": user.may_run_jobs and over,
         "can_clone": user.may_run_jobs,
+        "resume_from": checkpoints.newest_usable if failed and over and user.may_run_jobs else None,
         "failed": failed,
         "tiles": [] if failed or not job.attempt else _tiles(job, gang),
         "replicas": rows,

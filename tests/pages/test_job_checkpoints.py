@@ -1,5 +1,6 @@
 """Checkpoints on the job page: what is kept, which is best, and the way to go on from one."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from django.urls import reverse
 from orchestrator.models import Checkpoint, Job, User
 from tests.factories import make_job
 from worker_agent.protocol.checkpoints import MARKER
-from worker_agent.protocol.states import JobStatus
+from worker_agent.protocol.states import Cause, JobStatus
 
 Browser = Callable[[User], Client]
 
@@ -112,3 +113,23 @@ def test_the_stop_dialog_says_what_is_true_by_now(client_of: Browser, member: Us
     assert told().startswith("It will not be launched again.")
     job.status = JobStatus.STOPPING
     assert told() == ""
+
+
+def test_a_failed_job_offers_its_newest_checkpoint_first(
+    client_of: Browser, member: User, viewer: User, job: Job
+) -> None:
+    failed = {"status": JobStatus.FAILED.value, "cause": Cause.EXCEPTION.value, "reason": "It raised.", "step": 27}
+    Job.objects.filter(pk=job.pk).update(**failed)
+    address = reverse("job", args=[job.pk])
+    page = text_of(client_of(member), address)
+    assert "The curves up to step 27 and the logs of every process, and a checkpoint at step 20." in page
+    head = page[page.index('id="job-head"') :].partition("</header>")[0]
+    newest = job.checkpoints.get(step=20)
+    link = f'<a class="btn btn-ink" href="{reverse("job_new")}?clone={job.pk}&amp;resume_from={newest.pk}">'
+    assert head.index(link) < head.index("Resume from step 20") < head.index("Run again")
+    assert head.count("btn-ink") == 1
+    assert f"resume_from={newest.pk}" not in text_of(client_of(viewer), address)
+    job.checkpoints.update(usable=False)
+    page = text_of(client_of(member), address)
+    assert "a checkpoint at step" not in page
+    assert re.search(r'<button class="btn btn-ink" type="submit"><svg [^>]*><use [^>]*></svg>Run again', page)
