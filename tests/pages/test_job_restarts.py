@@ -1,12 +1,13 @@
 """Restarts on the job page, and their field in the new-job form."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 from django.test import Client
 from django.urls import reverse
 
 from dashboard.templatetags.trainyard import replica_name
-from orchestrator.models import User
+from orchestrator.models import Attempt, Job, User
 from tests.api.test_restarts import AT, replaced, restarted
 from tests.factories import make_job
 from worker_agent.protocol.states import JobStatus
@@ -16,15 +17,31 @@ Browser = Callable[[User], Client]
 
 def test_the_page_lists_each_restart_with_its_cost(client_of: Browser, member: User, viewer: User) -> None:
     job = restarted(member)
+    Job.objects.filter(pk=job.pk).update(spec=job.spec | {"max_restarts": 3})
     for address in (reverse("job", args=[job.pk]), reverse("job_state", args=[job.pk])):
         page = client_of(viewer).get(address).content.decode()
         section = page[page.index('id="restarts"') :].partition("</section>")[0]
         assert "worker 0 on node-1 failed: ValueError" in section
-        assert "Counted." in section
+        assert "Counts as a try (1 of 3)." in section
         for cell in (">57<", ">40<", ">17<", ">31 s<", ">node-1<"):
             assert cell in section
     quiet = client_of(member).get(reverse("job", args=[make_job(owner=member).pk])).content.decode()
     assert '<div id="restarts"></div>' in quiet
+
+
+def test_times_are_told_from_the_first_launch_on(client_of: Browser, member: User) -> None:
+    job = restarted(member)
+    Attempt.objects.filter(job=job, number=1).update(running_at=AT - timedelta(minutes=5))
+    ended = {"started_at": AT + timedelta(seconds=31.5), "ended_at": AT + timedelta(minutes=2, seconds=40)}
+    Job.objects.filter(pk=job.pk).update(status=JobStatus.SUCCEEDED.value, **ended)
+    page = client_of(member).get(reverse("job", args=[job.pk])).content.decode()
+    head = page[page.index('id="job-head"') :].partition("</header>")[0]
+    assert 'datetime="2026-03-01T11:55:00.000+00:00"' in head
+    assert 'datetime="2026-03-01T12:02:40.000+00:00"' in head
+    assert 'succeeded after <span class="strong">7 min</span>' in page
+    row = client_of(member).get(reverse("jobs")).content.decode()
+    assert 'datetime="2026-03-01T11:55:00.000+00:00"' in row
+    assert '<span class="sub">7 min</span>' in row
 
 
 def test_a_replaced_process_stays_on_the_page(client_of: Browser, member: User) -> None:
