@@ -3,17 +3,20 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const family = () => getComputedStyle(document.body).fontFamily;
 const inside = ({ bbox }, x) => x >= bbox.left && x <= bbox.left + bbox.width;
 
-// A dashed line, its name in the gutter above the plot, never over the data.
+// A dashed line, its name in the gutter above the plot, never over the data, nor over the name before it.
 export function marks(u, starts) {
   const { ctx, bbox } = u, dpr = devicePixelRatio || 1;
+  let named = -Infinity;
   ctx.save();
   ctx.font = `${11 * dpr}px ${family()}`; ctx.strokeStyle = css("--ty-mark"); ctx.fillStyle = css("--ty-axis"); ctx.lineWidth = dpr; ctx.setLineDash([3 * dpr, 3 * dpr]); ctx.textBaseline = "bottom";
   for (const m of starts) {
     const x = Math.round(u.valToPos(m.x, "x", true)) + 0.5;
     if (!inside(u, x)) continue;
     ctx.beginPath(); ctx.moveTo(x, bbox.top); ctx.lineTo(x, bbox.top + bbox.height); ctx.stroke();
-    ctx.textAlign = x > bbox.left + bbox.width - 60 * dpr ? "right" : "left";
-    ctx.fillText(m.label, x, bbox.top - 4 * dpr);
+    const wide = ctx.measureText(m.label).width, left = x > bbox.left + bbox.width - 60 * dpr ? x - wide : x;
+    if (left < named) continue;
+    named = left + wide + 6 * dpr;
+    ctx.fillText(m.label, left, bbox.top - 4 * dpr);
   }
   ctx.restore();
 }
