@@ -1,8 +1,9 @@
 """Nodes on which attempts fail again and again, and not of their programs: avoided at first, then cordoned.
 
-Placement asks `often_failing` (`services/snapshot.py`); the sweep calls `cordon_failing`. A node that an administrator
-takes into use again begins anew. The last ready node of a cluster is never cordoned: it would end all work there on a
-guess; it is said in its history instead, once in a while.
+Placement asks `often_failing` (`services/snapshot.py`); the sweep calls `cordon_failing`. Of each job one failure
+counts, the latest: a program that kills itself and is launched again at once says nothing about its node. A node that
+an administrator takes into use again begins anew. The last ready node of a cluster is never cordoned: it would end all
+work there on a guess; it is said in its history instead, once in a while.
 """
 
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ from orchestrator.services import transitions
 from orchestrator.services.transitions import StaleTransition, move_node
 from worker_agent.protocol.states import NodeState
 
-# A node on which so many attempts failed within so long is used only where the others have no room.
+# A node on which attempts of so many jobs failed within so long is used only where the others have no room.
 FAILURES_AVOIDED = 3
 WITHIN = timedelta(hours=1)
 SHOWN = 3
@@ -26,32 +27,33 @@ LAST_ONE = "node_failing"
 def often_failing(cluster: Cluster, *, now: datetime) -> set[str]:
     """The ids of the cluster's nodes that are to be avoided."""
     suspects = _suspects(FAILURES_AVOIDED, now).filter(cluster=cluster)
-    return {node.pk for node in suspects if _failures(node, now).count() >= FAILURES_AVOIDED}
+    return {node.pk for node in suspects if len(_failures(node, now)) >= FAILURES_AVOIDED}
 
 
 def cordon_failing(*, now: datetime) -> None:
-    """Take nodes out of use on which `NODE_FAILURES_CORDON` attempts have failed within an hour (0: never)."""
+    """Take nodes out of use on which attempts of `NODE_FAILURES_CORDON` jobs have failed within an hour (0: never)."""
     most = settings.NODE_FAILURES_CORDON
     if not most:
         return
     for node in _suspects(most, now).filter(state=NodeState.READY.value).select_related("cluster"):
-        failed = list(_failures(node, now).order_by("-ended_at"))
+        failed = _failures(node, now)
         if len(failed) >= most:
             _take_out(node, failed, now)
 
 
 def _suspects(most: int, now: datetime) -> QuerySet[Node]:
-    """Nodes on which so many attempts failed lately: all of them with one query, before the history is asked."""
-    often = _lately(now).order_by().values("failed_on").annotate(times=Count("pk")).filter(times__gte=most)
-    return Node.objects.filter(pk__in=often.values("failed_on"))
+    """Nodes on which attempts of so many jobs failed lately, with one query, before the history is asked."""
+    often = _lately(now).order_by().values("failed_on").annotate(jobs=Count("job", distinct=True))
+    return Node.objects.filter(pk__in=often.filter(jobs__gte=most).values("failed_on"))
 
 
-def _failures(node: Node, now: datetime) -> QuerySet[Attempt]:
-    """Those of the node, since an administrator last took it into use."""
+def _failures(node: Node, now: datetime) -> list[Attempt]:
+    """Each job's latest on the node since an administrator last took it into use, the latest of all first."""
     used = Event.objects.filter(node=node, kind="node_ready", at__gt=now - WITHIN).exclude(actor=None)
     since = used.order_by("-pk").values_list("at", flat=True).first()
-    found = _lately(now).filter(failed_on=node)
-    return found.filter(ended_at__gt=since) if since else found
+    found = _lately(now).filter(failed_on=node).order_by("ended_at", "pk")
+    of_job = {attempt.job_id: attempt for attempt in (found.filter(ended_at__gt=since) if since else found)}
+    return sorted(of_job.values(), key=lambda attempt: attempt.ended_at or now, reverse=True)
 
 
 def _lately(now: datetime) -> QuerySet[Attempt]:
@@ -61,7 +63,7 @@ def _lately(now: datetime) -> QuerySet[Attempt]:
 
 
 def _take_out(node: Node, failed: list[Attempt], now: datetime) -> None:
-    reason = f"{len(failed)} attempts failed here within an hour: {_listed(failed)}."
+    reason = f"Attempts of {len(failed)} jobs failed here within an hour: {_listed(failed)}."
     others = node.cluster.nodes.filter(state=NodeState.READY.value).exclude(pk=node.pk)
     if not others.exists():
         if not Event.objects.filter(node=node, kind=LAST_ONE, at__gt=now - WITHIN).exists():

@@ -47,7 +47,9 @@ def test_five_failures_within_an_hour_cordon_a_node_and_say_why(now, fail, lab):
     bad.refresh_from_db()
     jobs = list(Attempt.objects.order_by("-ended_at", "pk").values_list("job_id", flat=True))
     assert bad.state == "cordoned"
-    assert bad.state_reason.startswith(f"5 attempts failed here within an hour: j-{jobs[0]} (node lost, 11:59 UTC), j-")
+    assert bad.state_reason.startswith(
+        f"Attempts of 5 jobs failed here within an hour: j-{jobs[0]} (node lost, 11:59 UTC), j-"
+    )
     assert bad.state_reason.endswith("(signal, 11:59 UTC) and 2 more.")
     assert Event.objects.filter(node=bad, kind="node_cordoned").count() == 1
     good.refresh_from_db()
@@ -68,6 +70,28 @@ def test_old_ones_and_those_of_programs_do_not_count(now, fail, lab, failures):
     cordon_failing(now=now)
     bad.refresh_from_db()
     assert bad.state == "ready"
+
+
+def test_of_a_job_that_fails_again_and_again_one_counts(now, fail, lab):
+    bad, _ = lab
+    fail(bad, 2)
+    for job in {attempt.job for attempt in Attempt.objects.all()}:
+        for number in range(2, 9):
+            Attempt.objects.create(
+                job=job,
+                number=number,
+                started_at=now,
+                ended_at=later(now, -number),
+                cause=Cause.SIGNAL.value,
+                blame="machines",
+                failed_on=bad,
+            )
+    cordon_failing(now=now)
+    bad.refresh_from_db()
+    assert bad.state == "ready"
+    assert often_failing(bad.cluster, now=now) == set()
+    fail(bad, 1)
+    assert often_failing(bad.cluster, now=now) == {bad.pk}
 
 
 def test_the_last_ready_node_stays_and_its_history_says_so_once(now, fail, lab):
