@@ -43,6 +43,8 @@ def reason_of(replica: ReplicaFacts) -> str:
     """One sentence with the cause, then what else the node said (the last lines of its log)."""
     said, _, lines = replica.message.partition(LAST_LINES)
     tail = f"{LAST_LINES}{lines}" if lines else ""
+    if replica.cause is Cause.SIGNAL and replica.signal == signal.SIGTERM:
+        return f"{replica.who} was ended by a SIGTERM that Trainyard did not send.{tail}"
     if replica.cause is Cause.SIGNAL and replica.signal is not None:
         return f"{replica.who} was killed by signal {replica.signal} ({signal_name(replica.signal)}).{tail}"
     if replica.cause is Cause.EXIT_CODE and replica.exit_code is not None and said.startswith("The process ended"):

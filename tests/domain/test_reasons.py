@@ -11,6 +11,10 @@ from worker_agent.protocol.states import Cause
     ("fields", "words"),
     [
         ({"cause": Cause.SIGNAL, "signal": 9}, "worker 1 on node-2 was killed by signal 9 (SIGKILL)."),
+        (
+            {"cause": Cause.SIGNAL, "signal": 15, "message": "The process was ended by a SIGTERM."},
+            "worker 1 on node-2 was ended by a SIGTERM that Trainyard did not send.",
+        ),
         ({"cause": Cause.SIGNAL, "signal": 99}, "worker 1 on node-2 was killed by signal 99 (unknown signal)."),
         (
             {"cause": Cause.EXIT_CODE, "exit_code": 3, "message": "The process ended with exit code 3."},
