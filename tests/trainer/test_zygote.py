@@ -33,10 +33,16 @@ def test_a_zygote_has_one_thread(flavour: str, request: pytest.FixtureRequest) -
     assert len(threads(zygote)) == 1, threads(zygote)
 
 
-def test_a_child_trains_and_the_zygote_still_has_one_thread(tmp_path: Path, keras3: Zygote) -> None:
-    trained = gang(tmp_path, RECIPES / "digits_mlp.py", Strategy.ONE_DEVICE, epochs=1, global_batch_size=512)
+def test_a_child_trains_in_a_temporary_folder_of_its_own_and_the_zygote_still_has_one_thread(
+    tmp_path: Path, keras3: Zygote
+) -> None:
+    program = tmp_path / "digits.py"
+    asks = '\nimport tempfile\nprint("temporary:", tempfile.gettempdir(), flush=True)\n'
+    program.write_text((RECIPES / "digits_mlp.py").read_text() + asks)
+    trained = gang(tmp_path, program, Strategy.ONE_DEVICE, epochs=1, global_batch_size=512)
     trained.start(keras3).wait()
     (worker,) = trained.members
     assert worker.exit().cause is Cause.COMPLETED, worker.log()
+    assert f"temporary: {worker.plan.scratch}" in worker.log()
     assert worker.series("loss")
     assert len(threads(keras3)) == 1, threads(keras3)

@@ -20,6 +20,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable
 from functools import partial
@@ -197,6 +198,7 @@ def _be_trainer(environment: dict[str, str], output: int) -> None:
     for name in _SINGLE_THREADED:
         os.environ[name] = environment.get(name, "1")
     _be_marked(environment["TMPDIR"])
+    tempfile.tempdir = None  # importing TensorFlow has asked for it, which is remembered
     for folder in reversed(environment.get("PYTHONPATH", "").split(os.pathsep)):
         if folder and folder not in inherited and folder not in sys.path:
             sys.path.insert(0, folder)
