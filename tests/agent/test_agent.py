@@ -105,8 +105,10 @@ def test_a_replica_from_launch_to_forget(
     assert [device.name for device in plane.hellos[0].inventory.devices] == ["CPU slot 0", "CPU slot 1", "CPU slot 2"]
     wait_until(lambda: plane.beats and plane.beats[-1].replicas[0].status is ReplicaStatus.EXITED)
     wait_until((data / "replicas" / "7-1" / "uploaded").exists)
+    checkpoints = data / "checkpoints" / f"{command.job_id}-1"
+    (checkpoints / "step-0000000020-a1").mkdir(parents=True)
     plane.send(Forget(command_id=plane.next_command(), replica_id=7, attempt=1))
-    wait_until(lambda: not (data / "replicas" / "7-1").exists())
+    wait_until(lambda: not (data / "replicas" / "7-1").exists() and not checkpoints.exists())
 
 
 def test_a_launch_that_was_withdrawn_on_its_way_is_not_begun(

@@ -71,6 +71,13 @@ def test_a_clock_that_is_off_for_a_while_costs_no_model(tmp_path: Path) -> None:
     assert plane.taken == {"model.keras": b"weights"}
 
 
+def test_what_a_deleted_job_left_is_settled_without_being_taken(tmp_path: Path) -> None:
+    (tmp_path / "model.keras").write_bytes(b"weights")
+    plane = FakeControlPlane(failures=1, failure=Rejected(404, "There is no replica 7."))
+    deliver(plane, tmp_path)
+    assert plane.taken == {}
+
+
 def test_a_file_that_is_refused_does_not_hold_up_the_others(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_bytes(name.encode())
