@@ -290,7 +290,8 @@ def test_a_tpu_that_does_not_answer_blocks(ask: Ask, told: Told) -> None:
     silent = f"grpc://127.0.0.1:{free_port()}"
     ask("a", spec=make_spec(strategy=Strategy.TPU, tpu=silent))
     (finding,) = told.of("a").findings
-    assert (finding.what, finding.why) == (f"the TPU {silent} does not answer a", "connection refused")
+    assert (finding.what, finding.certain) == ("the job's TPU does not answer", True)
+    assert finding.why == f"The TPU {silent} does not answer a: connection refused"
     assert finding.blocks
     with closing(socket.create_server(("127.0.0.1", 0))) as tpu:
         address = f"grpc://127.0.0.1:{tpu.getsockname()[1]}"

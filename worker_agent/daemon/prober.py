@@ -139,5 +139,6 @@ def _silent_tpu(probe: Probe) -> list[Finding]:
     why = why_silent(probe.spec.tpu)
     if not why:
         return []
-    what = f"the TPU {probe.spec.tpu} does not answer {probe.node}"
-    return [Finding(what, why, "Check its address, that it is running, and that this node can reach it")]
+    sentence = f"The TPU {probe.spec.tpu} does not answer {probe.node}: {why}"
+    remedy = "Check its address, that it is running, and that this node can reach it"
+    return [Finding("the job's TPU does not answer", sentence, remedy, certain=True)]
