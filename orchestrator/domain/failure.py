@@ -9,13 +9,13 @@ then the rest is ended, and whether the job is launched again is decided when al
 itself even then, they could not reach one another, which is the machines' doing. By which causes it is: `restarts.py`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from orchestrator.domain import roles
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
-from orchestrator.domain.reasons import ReplicaFacts, adding, hang_of, is_culprit, reason_of
-from orchestrator.domain.restarts import Again, Ended, Never, ended_of, verdict
+from orchestrator.domain.reasons import ReplicaFacts, adding, hang_of, is_culprit, lost_a_peer, reason_of
+from orchestrator.domain.restarts import Again, Blame, Ended, Never, blame_of, ended_of, verdict
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
 CONSEQUENCE_WAIT = timedelta(seconds=2)
@@ -156,6 +156,15 @@ def is_consequence(replica: ReplicaFacts) -> bool:
     return any(words in message for words in PEER_WORDS)
 
 
+def blame_in(replicas: tuple[ReplicaFacts, ...], root: ReplicaFacts) -> Blame:
+    """Whose fault it was that a gang of these ended because `root` did. Who lost a peer that had run to its end lost it
+    by the program's doing: it has given them unequal work."""
+    has_left = any(each.cause is Cause.COMPLETED and each.role is not Role.EVALUATOR for each in replicas)
+    if has_left and lost_a_peer(root.cause, root.signal, root.message):
+        return Blame.PROGRAM
+    return blame_of(root)
+
+
 def _counting(gang: GangFacts) -> tuple[ReplicaFacts, ...]:
     """Those whose failure matters: once the training is done, not of those who only served it."""
     if gang.strategy in SERVED and _completed(gang):
@@ -229,6 +238,7 @@ def _torn_down(gang: GangFacts) -> Relaunch | Finish:
 
 def _verdict(gang: GangFacts, root: ReplicaFacts) -> Again | Never:
     present = ended_of(root, number=gang.launch, step=gang.step, began_at=gang.began_at)
+    present = replace(present, blame=blame_in(gang.replicas, root))
     return verdict(present, gang.earlier, max_restarts=gang.max_restarts)
 
 

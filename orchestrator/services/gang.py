@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from orchestrator import enqueue
-from orchestrator.domain import failure, pauses, restarts
+from orchestrator.domain import failure, pauses
 from orchestrator.domain.failure import End, Finish, GangFacts, Relaunch, Replace, Run
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.domain.pauses import Kept, Rest
@@ -280,7 +280,8 @@ def _relaunch(job: Job, decision: Relaunch, now: datetime) -> None:
 
 def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
     rows = list(job.replicas.filter(attempt=job.attempt, superseded=False).select_related("node"))
-    root = failure.root_cause(tuple(replica_facts(row) for row in rows))
+    gang = tuple(replica_facts(row) for row in rows)
+    root = failure.root_cause(gang)
     failed = root if root is not None and root.cause is cause is not Cause.PAUSED else None
     known = failed is not None and is_culprit(failed)
     Attempt.objects.filter(job=job, number=job.attempt, ended_at=None).update(
@@ -288,7 +289,7 @@ def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
         reason=reason,
         ended_at=now,
         step_reached=job.step,
-        blame=restarts.blame_of(failed).value if failed else "",
+        blame=failure.blame_in(gang, failed).value if failed else "",
         failed_on=next((row.node for row in rows if known and replica_facts(row) == failed), None),
     )
 

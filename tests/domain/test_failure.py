@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.failure import End, Finish, Relaunch, Run, Wait, decide, root_cause
+from orchestrator.domain.failure import End, Finish, Relaunch, Run, Wait, blame_in, decide, root_cause
 from orchestrator.domain.restarts import Again, Blame, Ended
 from tests.domain.gangs import NOW, ended, gang, replica
 from worker_agent.protocol.records import KERNELS_VIEW
@@ -148,6 +148,14 @@ def test_a_gang_in_which_everybody_only_lost_a_peer_is_launched_again_once():
     again = decide(gang(*lost, status=JobStatus.RESTARTING, launch=2, earlier=(before,)), now=NOW)
     assert (again.status, again.cause) == (JobStatus.FAILED, Cause.EXCEPTION)
     assert "Nobody failed by itself, as in launch 1" in again.reason
+
+
+def test_who_loses_a_peer_that_has_run_to_its_end_was_given_more_work_by_the_program():
+    gang_of = [ended(0, ago_s=5), ended(1, Cause.EXCEPTION, message=PEER)]
+    assert blame_in(tuple(gang_of), gang_of[1]) is Blame.PROGRAM
+    assert decide(gang(*gang_of), now=NOW).status is JobStatus.FAILED
+    judged = (ended(0, role=Role.EVALUATOR), gang_of[1])
+    assert blame_in(judged, gang_of[1]) is Blame.MACHINES
 
 
 def test_an_abort_of_its_own_comes_before_who_says_that_it_lost_a_peer():
