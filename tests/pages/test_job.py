@@ -210,7 +210,9 @@ def test_a_waiting_job_says_for_what(client_of: Browser, member: User) -> None:
     assert "Replicas appear when the job is placed." in page
 
 
-def test_a_job_that_was_refused_before_its_start_says_so_and_nothing_of_processes(client_of: Browser, member: User) -> None:
+def test_a_job_that_was_refused_before_its_start_says_so_and_nothing_of_processes(
+    client_of: Browser, member: User
+) -> None:
     job = make_job(owner=member, status=JobStatus.FAILED, cause=Cause.LAUNCH_REFUSED.value, reason="Too few rows.")
     Job.objects.filter(pk=job.pk).update(attempt=0)
     page = page_of(client_of(member), job)
