@@ -26,8 +26,9 @@ BUILD_LIMIT_S = 60.0
 # A node that is there takes a command at once, and builds at once unless it is building for others.
 TAKEN_WITHIN = timedelta(seconds=10)
 BUILT_WITHIN = timedelta(seconds=BUILD_LIMIT_S + 30)
-# How often nodes that are busy are asked. One answers so when it has been busy for another 20 s.
-TRIES = 5
+# Nodes that are busy are asked again after a while, and for so long.
+AGAIN_AFTER = timedelta(seconds=5)
+BUSY_FOR = timedelta(minutes=5)
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,10 @@ def of(*, job: Job, spec: JobSpec, cluster: Cluster, view: ClusterView, now: dat
     if alike.filter(verdict=Verdict.BUILT.value, created_at__gt=now - preflights.KEPT_FOR).exists():
         return Rehearsed(warnings=tuple(f"{each.what}: {each.why}" for each in found if not each.blocks))
     running = alike.filter(ended_at=None, created_at__gte=now - BUILT_WITHIN).exclude(job=None).first()
-    if running is None and own is not None and _is_given_up(own):
-        return Rehearsed(warnings=(f"its program was not built before its first launch: {_why_not(own)}",))
+    if running is None and own is not None and own.ended_at is not None:
+        if _is_given_up(own, now):
+            return Rehearsed(warnings=(f"its program was not built before its first launch: {_why_not(own)}",))
+        running = own if now - own.ended_at < AGAIN_AFTER else None
     row = running or _begin(job, spec, cluster, view, now)
     if row is None:
         return Rehearsed()
@@ -69,9 +72,10 @@ def _own(job: Job, now: datetime) -> Preflight | None:
     return row
 
 
-def _is_given_up(own: Preflight) -> bool:
+def _is_given_up(own: Preflight, now: datetime) -> bool:
     """A node that was busy is asked again, one that says nothing is not."""
-    return own.verdict == Verdict.SILENT or Preflight.objects.filter(job=own.job).count() >= TRIES
+    waiting_since = now - BUSY_FOR
+    return own.verdict == Verdict.SILENT or Preflight.objects.filter(job=own.job, created_at__lt=waiting_since).exists()
 
 
 def _why_not(own: Preflight) -> str:

@@ -151,15 +151,19 @@ def test_a_job_without_a_place_is_not_rehearsed(now):
 def test_a_node_that_is_busy_is_asked_again_and_nothing_counts_as_built_by_that(now):
     cluster = make_lab(slots=8)
     job, other = make_gang_job(cluster), make_gang_job(cluster)
-    for _ in range(rehearsals.TRIES):
-        assert not dispatched(job, now)
-        assert not dispatched(other, now)
-        answer(now, BUSY, tried=False)
-    assert dispatched(job, now), "it has waited long enough"
+    moment = now
+    while moment <= now + rehearsals.BUSY_FOR:
+        assert not dispatched(job, moment)
+        answer(moment, BUSY, tried=False)
+        assert not dispatched(job, moment), "not at once"
+        moment += 2 * rehearsals.AGAIN_AFTER
+    asked = Preflight.objects.count()
+    assert asked == rehearsals.BUSY_FOR // (2 * rehearsals.AGAIN_AFTER) + 1
+    assert dispatched(job, moment), "it has waited long enough"
     assert Event.objects.get(job=job, kind="preflight").text.endswith("first launch: it builds another one.")
-    assert not dispatched(other, now)
-    answer(now, REFUSED)
-    dispatched(other, now)
+    assert not dispatched(other, moment)
+    answer(moment, REFUSED)
+    dispatched(other, moment)
     assert other.status == JobStatus.FAILED
 
 
