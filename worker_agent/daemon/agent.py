@@ -24,7 +24,7 @@ from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.permits import Permits
 from worker_agent.daemon.prober import Prober
 from worker_agent.daemon.remains import LeftBehind
-from worker_agent.daemon.settings import AgentIdentity, socket_path
+from worker_agent.daemon.settings import AgentIdentity, remove_socket_folder, socket_path
 from worker_agent.daemon.shipper import RedisChannel, Shipper
 from worker_agent.daemon.shipping import Shipping
 from worker_agent.daemon.supervisor import Supervisor
@@ -52,6 +52,7 @@ class Agent:
         self._core = c.Core()
         self._events: queue.SimpleQueue[c.Event | None] = queue.SimpleQueue()
         self._closing = threading.Event()
+        self._data = data
         notify_path = socket_path(data, "notify.sock")
         self._control_plane = ControlPlane(identity.url, node_id=identity.node_id, key=identity.key)
         self._journal = Journal(data, notify=notify_path)
@@ -113,6 +114,7 @@ class Agent:
         self._checkpoints.close()
         self._shipper.close()
         self._control_plane.close()
+        remove_socket_folder(self._data)
         log.info("agent has left", replicas_running=self._running())
 
     def _decide(self) -> None:

@@ -88,12 +88,22 @@ def socket_path(data: Path, name: str) -> str:
     path = data / name
     if len(os.fsencode(path)) <= _SOCKET_PATH_MAX:
         return str(path)
-    digest = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"trainyard-{os.getuid()}-{digest}"
+    folder = _socket_folder(data)
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid() or folder.is_symlink():
         raise DataFolderError(f"{folder} belongs to somebody else")
     return str(folder / name)
+
+
+def remove_socket_folder(data: Path) -> None:
+    """When the agent leaves: what `socket_path` has made elsewhere, if nothing is in it."""
+    with contextlib.suppress(OSError):
+        _socket_folder(data).rmdir()
+
+
+def _socket_folder(data: Path) -> Path:
+    digest = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"trainyard-{os.getuid()}-{digest}"
 
 
 def program_environment(base: Mapping[str, str]) -> dict[str, str]:
