@@ -233,9 +233,10 @@ class Checkpoints:
 
     def finish(self) -> None:
         """The training is over, however many steps it took: an evaluator waits for no more. After the last `save`."""
-        until = monotonic() + KNOWN_WAIT_S
-        while 0 < self._emitter.acknowledged < self._heard.position and monotonic() < until:
-            sleep(KNOWN_LOOK_S)
+        if 0 < self._emitter.acknowledged < self._heard.position:
+            until = monotonic() + KNOWN_WAIT_S
+            while self._emitter.acknowledged < self._heard.position and monotonic() < until:
+                sleep(KNOWN_LOOK_S)
             self._prune()
         if self._run.chief and self._run.checkpoints is not None and self._run.spec.validation == "evaluator":
             with contextlib.suppress(OSError):

@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 from worker_agent.protocol.states import Cause
-from worker_agent.verdict import PAUSED_CODE
+from worker_agent.verdict import PAUSED_CODE, TERMINATED_CODE
 
 
 class ExitCode(IntEnum):
@@ -16,7 +16,7 @@ class ExitCode(IntEnum):
     RENDEZVOUS_TIMEOUT = 71
     PORT_TAKEN = 72
     PAUSED = PAUSED_CODE
-    STOPPED = 143
+    STOPPED = TERMINATED_CODE
 
 
 _CODES = {
