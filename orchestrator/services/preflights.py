@@ -122,9 +122,9 @@ def on_probed(*, node: Node, report: Probed, now: datetime) -> None:
     if row is None or asked is None or "report" in asked:
         return
     asked["report"] = _tidy(plain(report))
+    row.save(update_fields=["nodes"])
     if all("report" in each for each in row.nodes.values()):
         end(row, now=now)
-    row.save(update_fields=["nodes", "ended_at", "ports_until", "verdict"])
 
 
 def look(*, preflight_id: int, by: User, now: datetime) -> View:
@@ -138,7 +138,6 @@ def look(*, preflight_id: int, by: User, now: datetime) -> View:
         late = [(pk, asked) for pk, asked in unanswered if row.ended_at or now > _due(row, asked, acked)]
         if row.ended_at is None and len(late) == len(unanswered):
             end(row, now=now)
-            row.save(update_fields=["ended_at", "ports_until", "verdict"])
     silent = [_silent(asked["name"], pk, acked=asked["command"] in acked, now=now) for pk, asked in late]
     reports = [asked["report"] for _, asked in _by_name(row) if "report" in asked]
     return View(
@@ -246,10 +245,11 @@ def _tidy(value: Any) -> Any:
 
 
 def end(row: Preflight, *, now: datetime) -> None:
-    """It has ended, and its ports may be used; the caller saves it."""
+    """It has ended, and its ports may be used."""
     row.ended_at = now
     row.ports_until = now
     row.verdict = _verdict(row)
+    row.save(update_fields=["ended_at", "ports_until", "verdict"])
     enqueue.dispatch_waiting()
 
 

@@ -68,7 +68,6 @@ def _own(job: Job, now: datetime) -> Preflight | None:
     row = Preflight.objects.select_for_update().filter(job=job).order_by("-pk").first()
     if row is not None and row.ended_at is None and now > _due(row):
         preflights.end(row, now=now)
-        row.save(update_fields=["ended_at", "ports_until", "verdict"])
     return row
 
 
