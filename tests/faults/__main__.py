@@ -19,6 +19,7 @@ from tests.environment import prepare
 prepare()
 
 from tests.faults.absences import ABSENCES  # noqa: E402 - Django reads its settings first
+from tests.faults.gangs import GANGS  # noqa: E402
 from tests.faults.injectors import FAULTS  # noqa: E402
 from tests.faults.machines import unavailable  # noqa: E402
 from tests.faults.report import line_of, table_of  # noqa: E402
@@ -27,7 +28,12 @@ from tests.faults.suite import STATES, Row, every_fault, every_scenario, random_
 from tests.faults.timings import TIMINGS  # noqa: E402
 from tests.faults.yard import Yard  # noqa: E402
 
-SETTINGS: dict[str, object] = {"lease_s": 10, "hang_after_s": 60, "node_failures_cordon": 0}
+SETTINGS: dict[str, object] = {
+    "lease_s": 10,
+    "hang_after_s": 60,
+    "hang_phase_s": 300,
+    "node_failures_cordon": 0,
+}
 LASTING = {"short_s": 4.0, "long_s": 25.0}
 
 
@@ -71,7 +77,7 @@ def _rows(yard: Yard, given: argparse.Namespace) -> Iterator[Row]:
         yield from random_faults(yard, seed=given.seed, minutes=given.minutes, faults=faults, **LASTING)
         return
     yield from every_fault(yard, seed=given.seed, faults=faults, states=given.states or STATES, **LASTING)
-    scenarios = [scenario for scenario in (*TIMINGS, *SCENARIOS, *ABSENCES) if given.only in scenario.name]
+    scenarios = [scenario for scenario in (*TIMINGS, *SCENARIOS, *GANGS, *ABSENCES) if given.only in scenario.name]
     yield from every_scenario(yard, seed=given.seed, scenarios=scenarios)
 
 

@@ -133,6 +133,18 @@ def cut_off(
     scene.yard.wait_for_nodes()
 
 
+def cut_between_nodes(scene: Scene, *, node: str, seconds: float) -> None:
+    """A node hears the control plane, but none of the other nodes, nor do they hear it."""
+    machines = scene.yard.machines
+    others = ", ".join(machine.address for name, machine in machines.items() if name != node)
+    machines[node].filter(f"input ip saddr {{ {others} }} drop")
+    machines[node].filter(f"output ip daddr {{ {others} }} drop")
+    try:
+        settle(seconds)
+    finally:
+        machines[node].clear_filter()
+
+
 def machine_lost(scene: Scene, *, node: str = "") -> None:
     """As by a power cut: the line is dead and nothing runs there any more. Later it comes back."""
     node = node or scene.node()
@@ -224,6 +236,11 @@ def cancelled_twice(scene: Scene) -> None:
         person.join()
 
 
+def no_nftables() -> str:
+    """Why there are no one-way cuts, nor cuts between nodes; empty when there can be."""
+    return "" if shutil.which("nft", path="/usr/sbin:/usr/bin:/sbin") else "nft (Debian's nftables) is not installed"
+
+
 def _pids(scene: Scene, node: str) -> set[int]:
     return {process.pid for process in scene.yard.training(node=node)} & {rank.pid for rank in scene.ranks()}
 
@@ -234,10 +251,6 @@ def _short(scene: Scene) -> float:
 
 def _long(scene: Scene) -> float:
     return scene.long_s
-
-
-def _no_nftables() -> str:
-    return "" if shutil.which("nft", path="/usr/sbin:/usr/bin:/sbin") else "nft (Debian's nftables) is not installed"
 
 
 def _filtered(rule: str) -> Callable[..., None]:
@@ -285,14 +298,14 @@ FAULTS = (
     Fault("control plane away", AWAY, partial(program_killed, names=CONTROL, away_s=30.0)),
     Fault("cable out, short", SHORT_CUT, partial(cut_off, seconds=_short, **CABLE)),
     Fault("no route, short", SHORT_CUT, partial(cut_off, seconds=_short, **ROUTE)),
-    Fault("deaf, short", SHORT_CUT, partial(cut_off, seconds=_short, **DEAF), _no_nftables),
-    Fault("mute, short", SHORT_CUT, partial(cut_off, seconds=_short, **MUTE), _no_nftables),
-    Fault("connections reset", SHORT_CUT, partial(cut_off, seconds=_short, **RESET), _no_nftables),
-    Fault("a third of the packets lost", SHORT_CUT, partial(cut_off, seconds=_long, **LOSSY), _no_nftables),
+    Fault("deaf, short", SHORT_CUT, partial(cut_off, seconds=_short, **DEAF), no_nftables),
+    Fault("mute, short", SHORT_CUT, partial(cut_off, seconds=_short, **MUTE), no_nftables),
+    Fault("connections reset", SHORT_CUT, partial(cut_off, seconds=_short, **RESET), no_nftables),
+    Fault("a third of the packets lost", SHORT_CUT, partial(cut_off, seconds=_long, **LOSSY), no_nftables),
     Fault("cable out, long", LONG_CUT, partial(cut_off, seconds=_long, **CABLE)),
     Fault("no route, long", LONG_CUT, partial(cut_off, seconds=_long, **ROUTE)),
-    Fault("deaf, long", LONG_CUT, partial(cut_off, seconds=_long, **DEAF), _no_nftables),
-    Fault("mute, long", LONG_CUT, partial(cut_off, seconds=_long, **MUTE), _no_nftables),
+    Fault("deaf, long", LONG_CUT, partial(cut_off, seconds=_long, **DEAF), no_nftables),
+    Fault("mute, long", LONG_CUT, partial(cut_off, seconds=_long, **MUTE), no_nftables),
     Fault("machine lost", LOST, machine_lost),
     Fault("rank killed", RANK, partial(rank_signalled, number=signal.SIGKILL)),
     Fault("disk full", DISK, disk_full),
