@@ -53,12 +53,13 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
     gang = [replica for replica in everybody if not replica.superseded]
     place = {str(replica): place for place, replica in enumerate(gang)}
     rows = [_replica_row(replica, place[str(replica)]) for replica in gang]
-    failed = failure_of(job)
+    present = next((each for each in attempts if each.number == job.attempt), None)
+    failed = failure_of(job, gang, blame=present.blame if present else "")
     if failed:
         rows.sort(key=lambda row: row["shape"] not in ("failed", "lost"))
     row, changeable, over = JobRow.of(job, now=now), may_change(job, user), is_over(job)
     checkpoints = checkpoints_of(job)
-    began_at = next((each.resumed_step for each in attempts if each.number == job.attempt), None)
+    began_at = present.resumed_step if present else None
     return {
         "job": job,
         "row": row,
@@ -80,7 +81,6 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
         "strategy": strategy_panel(job, gang),
         "at_work": sum(replica.status == ReplicaStatus.RUNNING for replica in gang),
         "attempts": attempts,
-        "earlier": [attempt for attempt in attempts if attempt.number < job.attempt],
         "timeline": timeline_of(job, attempts, everybody, now=now),
         "restarts": restarts_of(job),
         "checkpoints": checkpoints,

@@ -86,7 +86,7 @@ def _names(attempts: list[Any], start: datetime, span_s: float) -> list[dict[str
         since = (attempt.started_at - start).total_seconds()
         until = (following.started_at - start).total_seconds() if following else span_s
         room = (until - since) / span_s
-        note = attempt.cause.replace("_", " ") if attempt.ended_at and room > ROOM_FOR_NOTE else ""
+        note = _ending(attempt) if room > ROOM_FOR_NOTE else ""
         if room > ROOM_FOR_NUMBER or following is None:
             names.append({"number": attempt.number, "since": since, "note": note})
     return names
@@ -131,8 +131,10 @@ def _anchor(share: float) -> str:
 
 
 def _told(attempts: list[Any], rows: int) -> str:
-    said = []
-    for attempt in attempts:
-        ending = f"ended: {attempt.reason.partition(chr(10))[0]}" if attempt.reason else ""
-        said.append(f"Attempt {attempt.number} {ending}".strip() if ending else f"Attempt {attempt.number}")
-    return f"{rows} replica{'s' * (rows != 1)} over time. " + ". ".join(part.rstrip(".") for part in said) + "."
+    said = [f"Attempt {each.number}" + (f" ended: {_ending(each)}" if each.ended_at else "") for each in attempts]
+    return f"{rows} replica{'s' * (rows != 1)} over time. {'. '.join(said)}."
+
+
+def _ending(attempt: Any) -> str:
+    """What it ended of, in a word or two: the table of restarts and the job's notice say the rest."""
+    return attempt.cause.replace("_", " ") if attempt.ended_at else ""

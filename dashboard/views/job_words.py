@@ -1,12 +1,14 @@
 """Jobs and replicas as pages say them: one row of a list, what a gang takes, why one ended and what to do about it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from dashboard.templatetags.trainyard import duration
 from orchestrator.domain.lifecycle import TERMINAL_JOB
-from orchestrator.domain.reasons import LAST_LINES
+from orchestrator.domain.reasons import LAST_LINES, lost_a_peer
+from orchestrator.domain.restarts import Blame
 from orchestrator.queries.jobs import began_at, summary
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
 
@@ -55,6 +57,8 @@ REMEDIES = {
     "mend what keeps it, then run it again.",
     Cause.PAUSED: "Resume it: it goes on from the checkpoint that it saved.",
 }
+LOST_ONE_ANOTHER = "The processes lost one another"
+LOOK_AT_THE_NETWORK = "Check that its nodes reach each other at their addresses and ports, then run it again."
 
 
 @dataclass(frozen=True)
@@ -119,13 +123,18 @@ def headline(reason: str) -> str:
     return first if len(first) <= HEADLINE_CHARS else first[:HEADLINE_CHARS].rstrip() + "…"
 
 
-def failure_of(job: Any) -> dict[str, str] | None:
-    """Why a failed (or restarting) job ended: what, the rest of it, the last lines of the log, and the remedy."""
+def failure_of(job: Any, gang: Sequence[Any], *, blame: str) -> dict[str, str] | None:
+    """Why a failed (or restarting) job ended: what, the rest of it, the last lines of the log, and the remedy.
+
+    `gang` are the processes of its latest attempt, `blame` whose fault that one's end was.
+    """
     if job.status not in (JobStatus.FAILED, JobStatus.RESTARTING) or not (job.reason or job.cause):
         return None
     said, _, lines = job.reason.partition(LAST_LINES)
     said = said.strip()
     cause = Cause(job.cause) if job.cause in set(Cause) else None
+    if cause and blame == Blame.MACHINES and _only_lost_peers(gang, cause):
+        return {"title": LOST_ONE_ANOTHER, "text": said, "lines": lines.strip("\n"), "remedy": LOOK_AT_THE_NETWORK}
     title = headline(said) or TITLES.get(cause, "The job failed") if cause else headline(said)
     return {
         "title": title or "The job failed",
@@ -133,6 +142,12 @@ def failure_of(job: Any) -> dict[str, str] | None:
         "lines": lines.strip("\n"),
         "remedy": REMEDIES.get(cause, "") if cause else "",
     }
+
+
+def _only_lost_peers(gang: Sequence[Any], cause: Cause) -> bool:
+    """Whether nobody who ended of this cause had failed by itself."""
+    ended = [replica for replica in gang if replica.cause == cause]
+    return bool(ended) and all(lost_a_peer(cause, replica.signal, replica.reason) for replica in ended)
 
 
 def may_change(job: Any, user: Any) -> bool:

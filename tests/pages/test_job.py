@@ -219,8 +219,10 @@ def test_a_job_that_was_refused_before_its_start_says_so_and_nothing_of_processe
     assert "Too few rows." in page
     assert "Nothing was started." in page
     assert f'<a class="btn btn-ink" href="/jobs/new/?clone={job.pk}">' in page
-    for words in ("First error", "The logs of every process", "Replicas appear", "not launched yet"):
+    for words in ("First error", "The logs of every process", "Replicas appear", "not launched yet", "Curves appear"):
         assert words not in page
+    parts = client_of(member).get(reverse("job_state", args=[job.pk])).content.decode()
+    assert "It was never launched, so there are no curves." in parts, "a page that was open before tells it, too"
     assert inline_of(page) == []
 
 
@@ -264,6 +266,22 @@ def test_every_cause_has_a_remedy(cause: Cause, client_of: Browser, member: User
     failed = client_of(member).get(reverse("job", args=[job.pk])).context["failed"]
     assert failed["title"]
     assert failed["remedy"]
+
+
+@pytest.mark.parametrize(("blame", "looks_at_the_network"), [("machines", True), ("program", False)])
+def test_a_gang_in_which_all_only_lost_a_peer_needs_no_other_program(
+    blame: str, looks_at_the_network: bool, client_of: Browser, member: User
+) -> None:
+    lost = "A peer went away: UnavailableError: Socket closed"
+    reason = f"worker 0 on n-1 failed: {lost}. Nobody failed by itself, as in launch 1."
+    job = make_job(owner=member, status=JobStatus.FAILED, cause=Cause.EXCEPTION.value, reason=reason)
+    job.attempts.update(blame=blame)
+    for index in range(2):
+        make_replica(job, index=index, status=ReplicaStatus.EXITED, cause="exception", reason=lost)
+    failed = client_of(member).get(reverse("job", args=[job.pk])).context["failed"]
+    assert ("reach each other" in failed["remedy"]) == looks_at_the_network
+    assert ("Read the traceback" in failed["remedy"]) != looks_at_the_network
+    assert reason in (failed["title"], failed["text"])
 
 
 def test_numbers_that_are_none_are_words(client_of: Browser, member: User) -> None:
@@ -332,7 +350,8 @@ def test_the_timeline_spans_all_attempts(client_of: Browser, member: User) -> No
         ("run", 60, None),
     ]
     assert [(name["number"], name["note"]) for name in timeline.attempts] == [(1, "port taken"), (2, "")]
-    assert "Attempt 1 ended at" in answer.content.decode()
+    assert timeline.told == "1 replica over time. Attempt 1 ended: port taken. Attempt 2."
+    assert answer.content.decode().count("Busy.") == 1, "the table of restarts says it"
 
 
 def test_the_log_comes_whole_as_a_file(client_of: Browser, viewer: User, gang: Job) -> None:
