@@ -11,7 +11,7 @@ from orchestrator.domain.validation import KNOWN_FIELDS
 from orchestrator.models import Cluster, Code, Job, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.jobs import get
-from orchestrator.services import checkpoints, code, gang, pausing, preflights, submission, transitions
+from orchestrator.services import checkpoints, code, gang, pausing, preflights, rehearsals, submission, transitions
 from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from orchestrator.services.transitions import announce_job, move_job
 from worker_agent.protocol.codec import plain
@@ -54,6 +54,7 @@ def stop_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
                 reason=reason,
                 waiting_for="",
             )
+            rehearsals.withdraw(job=job, now=now)
         elif status is not JobStatus.STOPPING:
             gang.end_attempt(job=job, cause=Cause.STOPPED, reason=reason, now=now, text=reason, actor=by)
             gang.advance(job_id=job.pk, now=now)

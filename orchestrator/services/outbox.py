@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 # A row that was not sent on its commit (broker down, process killed) is taken up after this.
 UNSENT_AFTER = timedelta(seconds=1)
 RESEND_LIMIT = 500
-# The nodes of a preflight meet within seconds; who hears of it later meets nobody.
+# The nodes of a preflight meet within seconds; who hears of it later meets nobody, and will soon have ended by itself.
 PROBE_LIFE = timedelta(seconds=10)
 
 
@@ -135,7 +135,7 @@ def _ask_to_end(replica: Replica, now: datetime, build: Callable[[int], commands
 
 
 def _needless(row: Command, now: datetime) -> bool:
-    if row.kind == "probe":
+    if row.kind in ("probe", "withdraw"):
         return row.created_at < now - PROBE_LIFE
     if row.replica is None or row.kind == "forget":
         return False

@@ -27,7 +27,7 @@ from orchestrator.services import code, outbox, submission
 from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from orchestrator.services.snapshot import cluster_view
 from worker_agent.protocol.codec import plain
-from worker_agent.protocol.commands import Door, Probe
+from worker_agent.protocol.commands import Door, Probe, Withdraw
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job_spec import JobSpec
 from worker_agent.protocol.reports import Probed
@@ -242,6 +242,18 @@ def _tidy(value: Any) -> Any:
     if isinstance(value, dict):
         return {_tidy(str(name)): _tidy(item) for name, item in list(value.items())[:FINDINGS_MAX]}
     return [_tidy(item) for item in value[:FINDINGS_MAX]] if isinstance(value, list) else value
+
+
+def withdraw(row: Preflight, *, now: datetime) -> None:
+    """Nobody waits for it any more: end it, and what its nodes are building for it."""
+    unanswered = [pk for pk, asked in row.nodes.items() if "report" not in asked]
+    for node in Node.objects.filter(pk__in=unanswered):
+        outbox.post(node=node, replica=None, now=now, build=partial(_withdrawal, preflight_id=row.pk))
+    end(row, now=now)
+
+
+def _withdrawal(command_id: int, *, preflight_id: int) -> Withdraw:
+    return Withdraw(command_id=command_id, preflight_id=preflight_id)
 
 
 def end(row: Preflight, *, now: datetime) -> None:

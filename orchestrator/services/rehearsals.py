@@ -63,6 +63,12 @@ def of(*, job: Job, spec: JobSpec, cluster: Cluster, view: ClusterView, now: dat
     return Rehearsed(waits_for=f"its program is being built once on {_place(row)}, as before every first launch")
 
 
+def withdraw(*, job: Job, now: datetime) -> None:
+    """The job has been stopped: what is being built for it is ended. Another one that is built alike begins its own."""
+    for row in Preflight.objects.select_for_update().filter(job=job, ended_at=None):
+        preflights.withdraw(row, now=now)
+
+
 def _own(job: Job, now: datetime) -> Preflight | None:
     """The job's latest rehearsal, ended when its answer is overdue."""
     row = Preflight.objects.select_for_update().filter(job=job).order_by("-pk").first()

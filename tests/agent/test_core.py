@@ -9,6 +9,7 @@ from worker_agent.daemon.core import (
     SHUTDOWN_REASON,
     Core,
     Ended,
+    EndExamining,
     Examine,
     Key,
     NotRecorded,
@@ -25,7 +26,7 @@ from worker_agent.daemon.core import (
     Uploaded,
     WriteExit,
 )
-from worker_agent.protocol.commands import Forget, Probe, Stop
+from worker_agent.protocol.commands import Forget, Probe, Stop, Withdraw
 from worker_agent.protocol.states import Cause, ReplicaStatus
 
 KEY = Key(7, 1)
@@ -169,4 +170,5 @@ def test_a_probe_is_taken_and_changes_nothing_that_is_held() -> None:
     )
     held = dict(core.held)
     assert core.handle(probe) == [SendAck(9), Examine(probe)]
+    assert core.handle(Withdraw(command_id=10, preflight_id=1)) == [SendAck(10), EndExamining(1)]
     assert core.held == held

@@ -258,6 +258,32 @@ def test_whether_the_program_was_tried_is_told(
     assert told.whats("d") == ["the program did not reach the node"]
 
 
+def test_one_that_nobody_waits_for_any_more_is_ended_or_never_begun(
+    told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    building_now, ended = threading.Event(), threading.Event()
+
+    def build(_: object, probe: Probe, *, wait: Callable[[float], bool], gpus: bool) -> building.Built:
+        building_now.set()
+        if wait(30):
+            ended.set()
+        return building.Built([], tried=False)
+
+    monkeypatch.setattr(building.Builder, "build", build)
+    cold, code = Zygotes(tmp_path, enabled=False), CodeStore(tmp_path, None)  # type: ignore[arg-type]
+    prober = Prober(tmp_path, node_id="a", code=code, zygotes=cold, devices=list, tell=told.take)
+    prober.begin(make_probe("a", builds=True, preflight_id=1))
+    assert building_now.wait(10)
+    prober.end(2)
+    assert not ended.is_set()
+    prober.end(1)
+    assert ended.wait(10)
+    building_now.clear()
+    prober.begin(make_probe("a", builds=True, preflight_id=2))
+    prober.close()
+    assert not building_now.is_set()
+
+
 def test_the_program_is_tried_as_on_a_node_without_gpus(ask: Ask, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     monkeypatch.setattr(building.Builder, "build", lambda *_, gpus, **__: asked.append(gpus) or building.Built([]))

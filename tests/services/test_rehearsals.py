@@ -6,11 +6,11 @@ import pytest
 
 from orchestrator.domain.rehearsal import Verdict, fingerprint
 from orchestrator.models import Command, Event, Job, Node, Preflight, Replica
-from orchestrator.services import dispatch, gang, preflights, rehearsals, reports
+from orchestrator.services import dispatch, gang, jobs, outbox, preflights, rehearsals, reports
 from tests.factories import make_job, make_replica
 from tests.services.gangs import make_gang_job, make_lab
 from worker_agent.protocol.codec import decode_command
-from worker_agent.protocol.commands import Probe
+from worker_agent.protocol.commands import Probe, Withdraw
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.reports import Probed
 from worker_agent.protocol.states import Cause, JobStatus, Kind, Strategy
@@ -54,6 +54,25 @@ def test_the_leaders_node_builds_it_first(now):
     assert dispatched(job, now)
     assert (job.status, job.waiting_for) == (JobStatus.LAUNCHING, "")
     assert Command.objects.filter(kind="probe").count() == 1
+
+
+def test_a_stop_ends_what_is_being_built_and_another_one_alike_builds_its_own(now):
+    cluster = make_lab()
+    job, alike = make_gang_job(cluster), make_gang_job(cluster)
+    assert not dispatched(job, now)
+    assert not dispatched(alike, now)
+    row = Preflight.objects.get()
+    jobs.stop_job(job_id=job.pk, by=job.owner, now=now)
+    command = decode_command(bytes(Command.objects.get(kind="withdraw").body))
+    assert isinstance(command, Withdraw)
+    assert command.preflight_id == row.pk
+    row.refresh_from_db()
+    assert (row.ended_at, row.verdict) == (now, Verdict.SILENT)
+    assert not dispatched(alike, now)
+    assert Preflight.objects.latest("pk").job == alike
+    later_on = now + outbox.PROBE_LIFE + timedelta(seconds=30)
+    outbox.resend(now=later_on)
+    assert Command.objects.get(kind="withdraw").refused == "no longer needed", "its agent is too old for it"
 
 
 def test_what_the_training_would_refuse_is_refused_before_it(now):

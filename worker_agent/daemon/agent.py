@@ -159,6 +159,8 @@ class Agent:
                     self._shipper.tell(ack)
                 case c.Examine(probe):
                     self._prober.begin(probe)
+                case c.EndExamining(preflight_id):
+                    self._prober.end(preflight_id)
 
     def _follow_checkpoints(self, launch: Launch) -> None:
         """What the leading process writes on this node is brought to the control plane's store."""

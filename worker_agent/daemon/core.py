@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from worker_agent.protocol.commands import Command, Forget, Launch, Probe, Stop
+from worker_agent.protocol.commands import Command, Forget, Launch, Probe, Stop, Withdraw
 from worker_agent.protocol.states import Cause, ReplicaStatus
 
 FORGOTTEN_LIMIT = 10_000
@@ -178,7 +178,14 @@ class Examine:
     probe: Probe
 
 
-Instruction = Record | Ship | Spawn | SignalStop | WriteExit | Upload | Remove | SendAck | Examine
+@dataclass(frozen=True, slots=True)
+class EndExamining:
+    """Nobody waits for what this preflight finds here any more."""
+
+    preflight_id: int
+
+
+Instruction = Record | Ship | Spawn | SignalStop | WriteExit | Upload | Remove | SendAck | Examine | EndExamining
 
 
 @dataclass(slots=True)
@@ -200,6 +207,8 @@ class Core:
                 return self._forget(event)
             case Probe():
                 return [SendAck(event.command_id), Examine(event)]
+            case Withdraw():
+                return [SendAck(event.command_id), EndExamining(event.preflight_id)]
             case Restored():
                 return self._restore(event)
             case Started(key, pid):

@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import structlog
 
@@ -28,6 +29,13 @@ NOT_BUILT = Built([], tried=False)
 log = structlog.get_logger("prober")
 
 
+class _Running(NamedTuple):
+    """A probe under way; `unwanted` is set once nobody waits for it."""
+
+    thread: threading.Thread
+    unwanted: threading.Event
+
+
 class Prober:
     """All probes of this node; `devices` says what it has now, `tell` takes the reports."""
 
@@ -45,40 +53,51 @@ class Prober:
         self._builder = Builder(data, code, zygotes)
         self._devices = devices
         self._tell = tell
-        self._closing = threading.Event()
         self._seen: OrderedDict[int, None] = OrderedDict()
-        self._running: set[threading.Thread] = set()
+        self._running: dict[int, _Running] = {}
 
     def begin(self, probe: Probe) -> None:
         """Start it in a thread of its own; one that came before is not done again."""
         if probe.preflight_id in self._seen:
             return
-        self._seen[probe.preflight_id] = None
-        if len(self._seen) > REMEMBERED:
-            self._seen.popitem(last=False)
-        self._running = {thread for thread in self._running if thread.is_alive()}
+        self._remember(probe.preflight_id)
+        self._running = {number: each for number, each in self._running.items() if each.thread.is_alive()}
         if len(self._running) >= PROBES_MAX:
             why = f"{probe.node} has {PROBES_MAX} other checks to do"
             self._say(probe, [Finding("nothing was checked", why, "Check again in a moment", blocks=False)])
             return
-        thread = threading.Thread(target=self._run, args=(probe,), name=f"probe-{probe.preflight_id}", daemon=True)
-        self._running.add(thread)
+        unwanted = threading.Event()
+        name = f"probe-{probe.preflight_id}"
+        thread = threading.Thread(target=self._run, args=(probe, unwanted), name=name, daemon=True)
+        self._running[probe.preflight_id] = _Running(thread, unwanted)
         thread.start()
+
+    def end(self, preflight_id: int) -> None:
+        """Nobody waits for this one any more: end what it is building. One that has not come yet is not begun."""
+        self._remember(preflight_id)
+        if preflight_id in self._running:
+            self._running[preflight_id].unwanted.set()
 
     def close(self) -> None:
         """End what is being built; nobody hears of it."""
-        self._closing.set()
-        for thread in self._running:
-            thread.join(timeout=2.0)
+        for each in self._running.values():
+            each.unwanted.set()
+        for each in self._running.values():
+            each.thread.join(timeout=2.0)
 
-    def _run(self, probe: Probe) -> None:
+    def _remember(self, preflight_id: int) -> None:
+        self._seen[preflight_id] = None
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+
+    def _run(self, probe: Probe, unwanted: threading.Event) -> None:
         try:
-            self._examine(probe)
+            self._examine(probe, unwanted)
         except Exception as error:
             log.exception("a probe failed", preflight=probe.preflight_id)
             self._say(probe, [Finding(f"{probe.node} could not be checked", str(error), "Read its agent's log")])
 
-    def _examine(self, probe: Probe) -> None:
+    def _examine(self, probe: Probe, unwanted: threading.Event) -> None:
         findings = [*_absent(probe, self._devices()), *_silent_tpu(probe)]
         met = doors.Met()
         tried = checkpoint_place.marker(probe.checkpoints, key=probe.key, node=probe.node)
@@ -92,12 +111,12 @@ class Prober:
                 with contextlib.suppress(OSError):
                     tried.unlink()
         findings += [*problems, *met.findings]
-        built = self._build(probe) if probe.builds else NOT_BUILT
+        built = self._build(probe, unwanted) if probe.builds else NOT_BUILT
         self._say(probe, [*findings, *built.findings], met, built)
 
-    def _build(self, probe: Probe) -> Built:
+    def _build(self, probe: Probe, unwanted: threading.Event) -> Built:
         gpus = any(device.kind == DeviceKind.GPU for device in self._devices())
-        return self._builder.build(probe, wait=self._closing.wait, gpus=gpus)
+        return self._builder.build(probe, wait=unwanted.wait, gpus=gpus)
 
     def _say(
         self,

@@ -113,4 +113,11 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
     build_limit_s: float = 120.0
 
 
-Command = Launch | Stop | Forget | Probe
+class Withdraw(msgspec.Struct, frozen=True, kw_only=True, tag="withdraw"):
+    """Nobody waits for the answer to this `Probe` any more: what is being built for it is ended."""
+
+    command_id: int
+    preflight_id: int
+
+
+Command = Launch | Stop | Forget | Probe | Withdraw
