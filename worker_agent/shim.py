@@ -37,7 +37,7 @@ from worker_agent.lease import Lease
 from worker_agent.oom import MemoryKills
 from worker_agent.processes import Identity, identify, signal_group
 from worker_agent.protocol.codec import decode_plan, encode
-from worker_agent.protocol.job_spec import keras_of
+from worker_agent.protocol.job_spec import keeps_checkpoints, keras_of
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import KERNELS_VIEW, Gap, Left, Log, Record, Started, Stream
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
@@ -54,6 +54,8 @@ _SYNC_S = 0.2
 _PIPE_BYTES = 1024 * 1024
 _UNWRITTEN_BYTES = 8 * 1024 * 1024
 _PR_SET_CHILD_SUBREAPER = 36
+# Clouds give a machine that they take back 30 s or more.
+_PREEMPTED_GRACE_S = 25.0
 
 
 def supervise(plan: Plan, start: StartProcess, *, warm: bool = False) -> None:
@@ -235,8 +237,17 @@ class _Shim:
         if signal.SIGCHLD in numbers:
             self._reap()
         if signal.SIGTERM in numbers:
-            default = StopRequest(at=time.time(), cause=Cause.STOPPED, reason="", grace_s=self._plan.kill_grace_s)
-            self._begin_stop(read_stop(self._folder) or default)
+            self._begin_stop(read_stop(self._folder) or self._preempted())
+
+    def _preempted(self) -> StopRequest:
+        """What a SIGTERM means that the agent did not send: the machine is about to go, or a person wants it so."""
+        return StopRequest(
+            at=time.time(),
+            cause=Cause.PREEMPTED,
+            reason="It was ended by a SIGTERM that Trainyard did not send.",
+            grace_s=_PREEMPTED_GRACE_S,
+            save=keeps_checkpoints(self._plan.launch.spec),
+        )
 
     def _begin_stop(self, request: StopRequest) -> None:
         """SIGTERM to the group now, SIGKILL after the grace time. The first request's cause is kept (unless it was to

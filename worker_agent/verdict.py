@@ -7,12 +7,12 @@ import msgspec
 
 from worker_agent.protocol.codec import decode_record
 from worker_agent.protocol.records import Failure, Phase
-from worker_agent.protocol.states import Cause, Kind
+from worker_agent.protocol.states import SAVED_CODE, Cause, Kind
 
 LAST_LINES = 8
-# The exit status of a training process that has saved for a pause (and says so as its last phase).
-PAUSED_CODE = 75
+# How a training process that has saved and left names its last phase; the second where a SIGTERM from outside asked it.
 PAUSED_PHASE = "paused"
+PREEMPTED_PHASE = "preempted"
 # The exit status of a recipe's process that got SIGTERM: it takes the signal as a wish.
 TERMINATED_CODE = 143
 
@@ -50,10 +50,11 @@ class LastWords(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
     done: bool = False
     paused: bool = False
+    preempted: bool = False
 
 
 def last_words(records: Iterable[bytes]) -> LastWords:
-    """The last failure, and whether the last phase is "done" or "paused", among encoded records."""
+    """The last failure, and whether the last phase is "done", "paused" or "preempted", among encoded records."""
     failure: Failure | None = None
     phase = ""
     for data in records:
@@ -65,13 +66,15 @@ def last_words(records: Iterable[bytes]) -> LastWords:
             failure = record
         elif isinstance(record, Phase):
             phase = record.name
-    return LastWords(failure=failure, done=phase == "done", paused=phase == PAUSED_PHASE)
+    return LastWords(
+        failure=failure, done=phase == "done", paused=phase == PAUSED_PHASE, preempted=phase == PREEMPTED_PHASE
+    )
 
 
 def taken(ending: Ending, *, stop: StopRequest | None, kind: Kind) -> Ending:
-    """The ending as it came about: a recipe that leaves because of a SIGTERM, though nothing was asked of it, was ended
-    by that signal. (A script's exit codes are its own.)"""
-    if ending.code == TERMINATED_CODE and kind is Kind.RECIPE and stop is None:
+    """The ending as it came about: a recipe that leaves at once because of a SIGTERM, though it was not asked to, or
+    to save first, was ended by that signal. (A script's exit codes are its own.)"""
+    if ending.code == TERMINATED_CODE and kind is Kind.RECIPE and (stop is None or stop.save):
         return Ending(code=None, signal=signal.SIGTERM)
     return ending
 
@@ -86,13 +89,13 @@ def judge(
     last_lines: list[str],
 ) -> tuple[Cause, str]:
     """The cause and its message. `killed` says that its shim has sent it SIGKILL: of any other SIGKILL a stop is not
-    the cause. What went wrong before a stop was asked for outranks the stop; a request to save says nothing of a
-    process that ended otherwise, unless it ran out: then the process counts as paused, in words that say it did not
-    save, and no node or program is to blame."""
-    if ending.code == PAUSED_CODE and words.paused:  # of a gang that agreed, some may not have been asked yet
-        return Cause.PAUSED, "It saved a checkpoint and left."
-    unsaved = _unsaved(ending, stop, killed=killed) if stop is not None and stop.save else ""
-    if stop is not None and (stop.save or (ending.signal == signal.SIGKILL and not killed)):
+    the cause. What went wrong before a stop was asked for outranks the stop; a pause says nothing of a process that
+    ended otherwise, unless it left without saving, or its time ran out: then it counts as paused, in words that say so,
+    and no node or program is to blame."""
+    if ending.code == SAVED_CODE and (words.paused or words.preempted):
+        return _saved(words, stop)
+    is_foreign = ending.signal == signal.SIGKILL and not killed
+    if stop is not None and (is_foreign or _failed_pausing(ending, words, stop)):
         stop = None
     if words.failure is not None and (stop is None or words.failure.at < stop.at):
         return words.failure.cause, words.failure.message[:_MESSAGE_CHARS]
@@ -100,23 +103,29 @@ def judge(
         return Cause.COMPLETED, "It ran to its end."
     if stop is not None:
         return stop.cause, _stopped(ending, stop)
-    if unsaved:
-        return Cause.PAUSED, unsaved
     if ending.signal is not None:
         return _signalled(ending.signal, killed_for_memory=killed_for_memory, last_lines=last_lines)
     return Cause.EXIT_CODE, _with_lines(f"The process ended with exit code {ending.code}.", last_lines)
 
 
-def _unsaved(ending: Ending, stop: StopRequest, *, killed: bool) -> str:
-    """That this request to save ended the process instead, in words; "" where it did not."""
-    if ending.signal == signal.SIGTERM:
-        return "It was ended by the SIGTERM that asked it to save."
-    if ending.signal == signal.SIGKILL and killed:
-        return f"It had not saved and left {stop.grace_s:g} s after it was asked to, so it was killed (SIGKILL)."
-    return ""
+def _saved(words: LastWords, stop: StopRequest | None) -> tuple[Cause, str]:
+    """Of a gang that agreed to leave, some may not have been asked, or not yet."""
+    if words.preempted:
+        return Cause.PREEMPTED, "It got a SIGTERM that Trainyard did not send, saved a checkpoint and left."
+    return (stop.cause if stop is not None and stop.save else Cause.PAUSED), "It saved a checkpoint and left."
+
+
+def _failed_pausing(ending: Ending, words: LastWords, stop: StopRequest) -> bool:
+    """Whether a process that did not save for a pause ended by itself, and not by the signals of that request."""
+    is_pause = stop.save and stop.cause is Cause.PAUSED
+    return is_pause and (words.failure is not None or ending.signal not in (signal.SIGTERM, signal.SIGKILL))
 
 
 def _stopped(ending: Ending, stop: StopRequest) -> str:
+    if stop.save and ending.signal == signal.SIGKILL:
+        return f"It had not saved and left {stop.grace_s:g} s after it was asked to, so it was killed (SIGKILL)."
+    if stop.save:
+        return "It left without saving."
     how = f" It had not ended {stop.grace_s:g} s after SIGTERM, so it was killed."
     return f"{stop.reason or 'It was stopped.'}{how if ending.signal == signal.SIGKILL else ''}"
 
@@ -124,10 +133,9 @@ def _stopped(ending: Ending, stop: StopRequest) -> str:
 def _signalled(number: int, *, killed_for_memory: bool, last_lines: list[str]) -> tuple[Cause, str]:
     if number == signal.SIGKILL and killed_for_memory:
         return Cause.OUT_OF_MEMORY, "The machine ran out of memory: the kernel ended the process (SIGKILL)."
-    message = f"The process was killed by signal {number} ({_signal_name(number)})."
     if number == signal.SIGTERM:
-        message = "The process was ended by a SIGTERM that Trainyard did not send."
-    return Cause.SIGNAL, _with_lines(message, last_lines)
+        return Cause.PREEMPTED, _with_lines("It was ended by a SIGTERM that Trainyard did not send.", last_lines)
+    return Cause.SIGNAL, _with_lines(f"The process was killed by signal {number} ({_signal_name(number)}).", last_lines)
 
 
 def _with_lines(message: str, last_lines: list[str]) -> str:

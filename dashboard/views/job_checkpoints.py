@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from orchestrator.queries import checkpoints as queries
-from worker_agent.protocol.states import Kind
+from worker_agent.protocol.job_spec import keeps_checkpoints
 
 METRICS_SHOWN = 4
 
@@ -47,7 +47,7 @@ def checkpoints_of(job: Any) -> CheckpointList:
     spec, views = job.typed_spec, queries.of_job(job)
     return CheckpointList(
         rows=[_row(view) for view in views],
-        expected=spec.checkpoints_kept > 0 and spec.kind is Kind.RECIPE,
+        expected=keeps_checkpoints(spec),
         kept=spec.checkpoints_kept,
         every=spec.checkpoint_steps,
         place=next((view.row.place for view in views), ""),

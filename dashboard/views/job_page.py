@@ -16,6 +16,7 @@ from dashboard.views.job_restarts import restarts_of
 from dashboard.views.job_strategy import strategy_panel
 from dashboard.views.job_timeline import timeline_of
 from dashboard.views.job_words import JobRow, failure_of, gang_of, is_over, may_change, replica_state
+from orchestrator.domain.reasons import saved_and_left
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import telemetry
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus
@@ -155,8 +156,9 @@ def _ending(replica: Any) -> str:
     if replica.signal:
         return f"signal {replica.signal}"
     if replica.exit_code is not None:
-        asked = {Cause.STOPPED: " (asked to stop)", Cause.PAUSED: " (asked to pause)"}
-        return f"exit {replica.exit_code}" + asked.get(replica.cause, "")
+        if saved_and_left(replica.cause, replica.exit_code):
+            return f"exit {replica.exit_code} (saved)"
+        return f"exit {replica.exit_code}" + (" (asked to stop)" if replica.cause == Cause.STOPPED else "")
     return ""
 
 

@@ -6,7 +6,7 @@ from django.conf import settings
 
 from dashboard.templatetags.trainyard import group
 from dashboard.views.job_checkpoints import CheckpointList
-from orchestrator.domain import pauses
+from worker_agent.protocol.job_spec import keeps_checkpoints
 from worker_agent.protocol.states import JobStatus, Kind
 
 
@@ -23,7 +23,7 @@ def pausing_of(job: Any, checkpoints: CheckpointList, *, began_at: int | None, c
 def _before(job: Any, began_at: int | None) -> str:
     """What pausing it now comes to, before somebody does it."""
     spec, grace_s = job.typed_spec, f"{settings.PAUSE_GRACE_S:g}"
-    if pauses.saves(spec):
+    if keeps_checkpoints(spec):
         return (
             "It saves a checkpoint, its processes end, and its devices become free, usually within seconds and at most "
             f"within {grace_s} s. Resumed, it goes on with the next step, on whatever nodes have room then."

@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.templatetags.trainyard import duration
 from orchestrator.domain.lifecycle import TERMINAL_JOB
-from orchestrator.domain.reasons import LAST_LINES, lost_a_peer
+from orchestrator.domain.reasons import LAST_LINES, lost_a_peer, saved_and_left
 from orchestrator.domain.restarts import Blame
 from orchestrator.queries.jobs import began_at, summary
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
@@ -38,6 +38,7 @@ TITLES = {
     Cause.LEASE_LOST: "A node was out of touch for too long",
     Cause.HUNG: "A process hung",
     Cause.PAUSED: "The job was paused",
+    Cause.PREEMPTED: "A process was asked from outside to leave",
 }
 REMEDIES = {
     Cause.EXCEPTION: "Read the traceback in the log, change the program, then start one like this.",
@@ -55,6 +56,8 @@ REMEDIES = {
     Cause.LEASE_LOST: "Look at the network between that node and the control plane, and at Redis, then run it again.",
     Cause.HUNG: "The files stacks-….txt say where each process stood: look for the one that does not wait for others, "
     "mend what keeps it, then run it again.",
+    Cause.PREEMPTED: "Trainyard did not send this SIGTERM: a person or a machine that was shut down or taken back did. "
+    "Look at the node, then run it again.",
     Cause.PAUSED: "Resume it: it goes on from the checkpoint that it saved.",
 }
 LOST_ONE_ANOTHER = "The processes lost one another"
@@ -167,7 +170,7 @@ def replica_state(replica: Any) -> tuple[str, str]:
             return "succeeded", "Completed"
         if replica.cause in (Cause.STOPPED, ""):
             return "stopped", "Stopped"
-        if replica.cause == Cause.PAUSED:
+        if replica.cause == Cause.PAUSED or saved_and_left(replica.cause, replica.exit_code):
             return "paused", "Paused"
         return "failed", "Failed"
     return replica.status, replica.status.capitalize()

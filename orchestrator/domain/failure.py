@@ -108,13 +108,21 @@ class Relaunch:
 
 
 @dataclass(frozen=True)
+class Leave:
+    """The gang saves a checkpoint and leaves, though nobody here has asked it to: the job is paused, and goes back into
+    the queue."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class Replace:
     """The job goes on, and so do its other processes: each of `parts` is launched anew where it was."""
 
     parts: tuple[roles.Part, ...]
 
 
-Decision = Wait | Run | End | Finish | Relaunch | Replace
+Decision = Wait | Run | End | Finish | Relaunch | Leave | Replace
 
 
 def decide(gang: GangFacts, *, now: datetime) -> Decision:
@@ -126,6 +134,8 @@ def decide(gang: GangFacts, *, now: datetime) -> Decision:
         return Wait() if live else _finish_stopping(gang)
     if gang.status not in (JobStatus.LAUNCHING, JobStatus.RUNNING):
         return Wait()
+    if gang.status is JobStatus.RUNNING and any(replica.has_saved for replica in gang.replicas):
+        return _leaves(gang, live, now)
     counting = _counting(gang)
     root = root_cause(counting)
     if root is not None:
@@ -140,7 +150,7 @@ def decide(gang: GangFacts, *, now: datetime) -> Decision:
 
 def root_cause(replicas: tuple[ReplicaFacts, ...]) -> ReplicaFacts | None:
     """The replica whose ending explains the others', or None while none has failed."""
-    failed = [replica for replica in replicas if replica.cause not in (None, Cause.COMPLETED)]
+    failed = [each for each in replicas if each.cause not in (None, Cause.COMPLETED) and not each.has_saved]
     return min(failed, key=_blame, default=None)
 
 
@@ -163,6 +173,16 @@ def blame_in(replicas: tuple[ReplicaFacts, ...], root: ReplicaFacts) -> Blame:
     if has_left and lost_a_peer(root.cause, root.signal, root.message):
         return Blame.PROGRAM
     return blame_of(root)
+
+
+def _leaves(gang: GangFacts, live: list[ReplicaFacts], now: datetime) -> Wait | Leave:
+    """One of the gang was asked from outside to leave, and the others leave with it; who it was may be told later."""
+    saved = [replica for replica in gang.replicas if replica.has_saved]
+    asked = next((replica for replica in saved if replica.cause is not Cause.PAUSED), None)
+    first = min((replica.ended_at for replica in saved if replica.ended_at), default=now)
+    if asked is None and live and now - first < CONSEQUENCE_WAIT:
+        return Wait()
+    return Leave(reason_of(asked or saved[0]))
 
 
 def _counting(gang: GangFacts) -> tuple[ReplicaFacts, ...]:

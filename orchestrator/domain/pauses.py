@@ -28,8 +28,7 @@ from orchestrator.domain.failure import (
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
 from orchestrator.domain.reasons import ReplicaFacts, reason_of
 from orchestrator.domain.restarts import Blame, blame_of
-from worker_agent.protocol.job_spec import JobSpec
-from worker_agent.protocol.states import Cause, Kind, Role, Strategy
+from worker_agent.protocol.states import Cause, Role, Strategy
 
 # What the processes said last may take so long to arrive; among it, that the checkpoint is complete.
 ARRIVES_WITHIN = timedelta(seconds=60)
@@ -62,11 +61,6 @@ class Kept:
 
 
 Decision = Wait | End | Rest | Kept | Finish
-
-
-def saves(spec: JobSpec) -> bool:
-    """Whether a job of this kind writes a checkpoint when it is paused."""
-    return spec.kind is Kind.RECIPE and spec.checkpoints_kept > 0
 
 
 def is_saver(role: Role, index: int, *, strategy: Strategy, roles: Sequence[Role]) -> bool:
@@ -129,4 +123,5 @@ def _overdue(pause: Pause, savers: list[ReplicaFacts]) -> ReplicaFacts | None:
 
 def _failed(gang: GangFacts) -> tuple[ReplicaFacts, ...]:
     """Those that neither finished nor left because of the pause."""
-    return tuple(each for each in gang.replicas if each.cause not in (None, Cause.COMPLETED, Cause.PAUSED))
+    well = (None, Cause.COMPLETED, Cause.PAUSED)
+    return tuple(each for each in gang.replicas if each.cause not in well and not each.has_saved)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from worker_agent.protocol.records import KERNELS_VIEW
-from worker_agent.protocol.states import Cause, ReplicaStatus, Role
+from worker_agent.protocol.states import SAVED_CODE, Cause, ReplicaStatus, Role
 
 LAST_LINES = " The last lines it wrote:\n"
+# Why a process may be asked to save a checkpoint and leave.
+LEAVE_TO_SAVE = frozenset({Cause.PAUSED, Cause.PREEMPTED, Cause.AGENT_SHUTDOWN})
 # A longer one is cut where it is stored.
 REASON_CHARS = 8000
 # How the trainer begins what it says of an error that another process's end explains (`worker_agent/trainer/failure`).
@@ -38,13 +40,16 @@ class ReplicaFacts:
         """`worker 1 on node-2`."""
         return f"{self.role.value} {self.index} on {self.node_name}"
 
+    @property
+    def has_saved(self) -> bool:
+        """Whether it left after its gang had agreed on a step and saved it."""
+        return saved_and_left(self.cause, self.exit_code)
+
 
 def reason_of(replica: ReplicaFacts) -> str:
     """One sentence with the cause, then what else the node said (the last lines of its log)."""
     said, _, lines = replica.message.partition(LAST_LINES)
     tail = f"{LAST_LINES}{lines}" if lines else ""
-    if replica.cause is Cause.SIGNAL and replica.signal == signal.SIGTERM:
-        return f"{replica.who} was ended by a SIGTERM that Trainyard did not send.{tail}"
     if replica.cause is Cause.SIGNAL and replica.signal is not None:
         return f"{replica.who} was killed by signal {replica.signal} ({signal_name(replica.signal)}).{tail}"
     if replica.cause is Cause.EXIT_CODE and replica.exit_code is not None and said.startswith("The process ended"):
@@ -70,6 +75,11 @@ def lost_a_peer(cause: Cause | None, number: int | None, message: str) -> bool:
     if cause is Cause.SIGNAL:
         return number == signal.SIGABRT and COORDINATION in message.lower()
     return cause is Cause.EXCEPTION and message.startswith(PEER_AWAY)
+
+
+def saved_and_left(cause: str | None, exit_code: int | None) -> bool:
+    """Whether a process of this end left after its gang had agreed on a step and saved it."""
+    return cause in LEAVE_TO_SAVE and exit_code == SAVED_CODE
 
 
 def is_culprit(replica: ReplicaFacts) -> bool:
@@ -100,6 +110,7 @@ def _verb(cause: Cause | None) -> str:
         Cause.COMPLETED: "completed",
         Cause.STOPPED: "was stopped",
         Cause.PAUSED: "was paused",
+        Cause.PREEMPTED: "was asked from outside to leave",
         Cause.EXCEPTION: "failed",
         Cause.EXIT_CODE: "ended early",
         Cause.SIGNAL: "was killed",

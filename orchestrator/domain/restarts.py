@@ -18,13 +18,16 @@ MOST_FRUITLESS = 3
 FIRST_WAIT_S = 10.0
 LONGEST_WAIT_S = 300.0
 MACHINES_DO = frozenset(
-    {Cause.NODE_LOST, Cause.LEASE_LOST, Cause.AGENT_SHUTDOWN, Cause.PORT_TAKEN, Cause.RENDEZVOUS_TIMEOUT, Cause.HUNG}
+    {
+        *(Cause.NODE_LOST, Cause.LEASE_LOST, Cause.AGENT_SHUTDOWN, Cause.PREEMPTED),
+        *(Cause.PORT_TAKEN, Cause.RENDEZVOUS_TIMEOUT, Cause.HUNG),
+    }
 )
 ONCE = frozenset({Cause.RENDEZVOUS_TIMEOUT, Cause.HUNG})
 PROGRAMS_DO = frozenset({Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY, Cause.SIGNAL})
 # Causes of the machines that say nothing against the node of the process that ended so. (A lease runs out on a node
 # that the control plane has not lost where Redis itself was silent.)
-BLAMELESS = frozenset({Cause.AGENT_SHUTDOWN, Cause.RENDEZVOUS_TIMEOUT, Cause.LEASE_LOST})
+BLAMELESS = frozenset({Cause.AGENT_SHUTDOWN, Cause.PREEMPTED, Cause.RENDEZVOUS_TIMEOUT, Cause.LEASE_LOST})
 
 
 class Blame(StrEnum):

@@ -15,7 +15,7 @@ from worker_agent.protocol.states import Cause, Kind, Role, Strategy
 
 HOLD_VARIABLES = frozenset({Role.CHIEF, Role.PS})
 # What ends one process and leaves its node and its port to be used again.
-ENDS_ONE = frozenset({Cause.SIGNAL, Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY})
+ENDS_ONE = frozenset({Cause.SIGNAL, Cause.PREEMPTED, Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY})
 HARMLESS = frozenset({None, Cause.COMPLETED})
 
 

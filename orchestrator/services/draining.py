@@ -7,11 +7,11 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import F
 
-from orchestrator.domain import pauses
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Checkpoint, Job, Node, Replica
 from orchestrator.services import checkpoints, pausing
 from orchestrator.services.transitions import move_node
+from worker_agent.protocol.job_spec import keeps_checkpoints
 from worker_agent.protocol.states import JobStatus, NodeState
 
 
@@ -23,7 +23,7 @@ def pause_jobs(*, now: datetime) -> None:
     for job_id, name in dict(running.values_list("job_id", "node_name")).items():
         with transaction.atomic():
             job = Job.objects.select_for_update().get(pk=job_id)
-            if job.status == JobStatus.RUNNING and pauses.saves(job.typed_spec):
+            if job.status == JobStatus.RUNNING and keeps_checkpoints(job.typed_spec):
                 pausing.begin(job=job, reason=f"Paused because {name} is drained.", requeue=True, now=now)
 
 

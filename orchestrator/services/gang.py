@@ -12,7 +12,7 @@ from django.db import transaction
 
 from orchestrator import enqueue
 from orchestrator.domain import failure, pauses
-from orchestrator.domain.failure import End, Finish, GangFacts, Relaunch, Replace, Run
+from orchestrator.domain.failure import End, Finish, GangFacts, Leave, Relaunch, Replace, Run
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.domain.pauses import Kept, Rest
 from orchestrator.domain.reasons import REASON_CHARS, adding, is_culprit, reason_of
@@ -28,7 +28,7 @@ from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strate
 PHASES_AT_WORK = frozenset({"training", "serving", "evaluating"})
 AS_MEANT = frozenset({Cause.COMPLETED, Cause.STOPPED, Cause.PAUSED})
 PHASE_CHARS = 24
-# Run, then End or Finish, then perhaps Relaunch: more answers in a row would be a fault of `decide`.
+# Run, Leave, Rest, Kept: more answers in a row would be a fault of `decide`.
 MOST_MOVES = 4
 
 
@@ -172,6 +172,8 @@ def advance(*, job_id: int, now: datetime) -> None:
             _finish(job, decision, now)
         elif isinstance(decision, Relaunch):
             _relaunch(job, decision, now)
+        elif isinstance(decision, Leave):
+            pausing.begin(job=job, reason=decision.reason, now=now, requeue=True)
         elif isinstance(decision, Rest):
             pausing.end_rest(job, decision, now=now)
         elif isinstance(decision, Kept):

@@ -17,6 +17,7 @@ from orchestrator.domain.pauses import Kept, Pause, Rest
 from orchestrator.models import Cursor, Job, Replica, User
 from orchestrator.services import outbox, standing
 from orchestrator.services.transitions import announce_job, move_job, record
+from worker_agent.protocol.job_spec import keeps_checkpoints
 from worker_agent.protocol.records import Stream
 from worker_agent.protocol.states import Cause, JobStatus, Kind, Role, Strategy
 
@@ -24,7 +25,7 @@ from worker_agent.protocol.states import Cause, JobStatus, Kind, Role, Strategy
 def begin(*, job: Job, reason: str, now: datetime, requeue: bool = False, actor: User | None = None) -> None:
     """Ask a running job to save and leave. `reason` is a sentence; with `requeue` it goes back into the queue."""
     spec = job.typed_spec
-    saving = pauses.saves(spec)
+    saving = keeps_checkpoints(spec)
     said = f"{reason} It saves a checkpoint and leaves." if saving else f"{reason} Its processes are ended."
     move_job(
         job=job,
@@ -71,7 +72,7 @@ def resume(*, job: Job, text: str, now: datetime, actor: User | None = None) -> 
 
 def decide(job: Job, gang: GangFacts, *, now: datetime) -> pauses.Decision:
     """What the job, which is pausing, needs next."""
-    pause = Pause(saves=pauses.saves(job.typed_spec), requeue=job.requeue, stored=_is_stored(job))
+    pause = Pause(saves=keeps_checkpoints(job.typed_spec), requeue=job.requeue, stored=_is_stored(job))
     return pauses.decide(gang, pause, now=now)
 
 

@@ -29,9 +29,9 @@ from orchestrator.services.snapshot import cluster_view
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.commands import Door, Probe, Withdraw
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.job_spec import JobSpec
+from worker_agent.protocol.job_spec import JobSpec, keeps_checkpoints
 from worker_agent.protocol.reports import Probed
-from worker_agent.protocol.states import DeviceKind, Kind, Role
+from worker_agent.protocol.states import DeviceKind, Role
 
 WINDOW_S = 10.0
 BUILD_LIMIT_S = 120.0
@@ -178,7 +178,7 @@ def _ask(
     now: datetime,
 ) -> None:
     """A `Probe` for each node; the leader's builds the program."""
-    writes = spec.kind is Kind.RECIPE and spec.checkpoints_kept > 0
+    writes = keeps_checkpoints(spec)
     leader = leader_of(placed) if placed else None
     common = msgspec.structs.replace(
         question(row, cluster, spec), key=secrets.token_hex(16), checkpoints=cluster.checkpoint_place if writes else ""

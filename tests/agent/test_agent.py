@@ -298,7 +298,7 @@ def test_an_agent_told_to_end_its_replicas_does_so_and_says_it(
     pid = pid_of(plane, 7)
     assert agent.terminate() == 0, agent.errors
     end = plane.wait_for_exit(7)
-    assert (end.cause, end.message) == (Cause.AGENT_SHUTDOWN, "The agent on this node was shut down.")
+    assert (end.cause, end.message) == (Cause.AGENT_SHUTDOWN, "It left without saving.")
     assert not is_running(pid)
 
 

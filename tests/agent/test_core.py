@@ -2,11 +2,12 @@
 
 import pytest
 
-from tests.agent.plans import make_launch
+from tests.agent.plans import make_launch, make_spec
 from worker_agent.daemon.core import (
     FORGOTTEN_LIMIT,
     SHUTDOWN_GRACE_S,
     SHUTDOWN_REASON,
+    SHUTDOWN_SAVING_S,
     Core,
     Ended,
     EndExamining,
@@ -27,7 +28,7 @@ from worker_agent.daemon.core import (
     WriteExit,
 )
 from worker_agent.protocol.commands import Forget, Probe, Stop, Withdraw
-from worker_agent.protocol.states import Cause, ReplicaStatus
+from worker_agent.protocol.states import Cause, Kind, ReplicaStatus
 
 KEY = Key(7, 1)
 LAUNCH = make_launch(command_id=1)
@@ -139,6 +140,10 @@ def test_leaving_with_or_without_the_replicas() -> None:
     core = core_after(LAUNCH, make_launch(replica_id=8), Ended(Key(8, 1)))
     assert core.handle(ShutdownAsked(end_replicas=False)) == []
     assert core.handle(ShutdownAsked(end_replicas=True)) == [
+        SignalStop(KEY, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, SHUTDOWN_SAVING_S, save=True)
+    ]
+    script = core_after(make_launch(spec=make_spec(kind=Kind.SCRIPT)))
+    assert script.handle(ShutdownAsked(end_replicas=True)) == [
         SignalStop(KEY, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, SHUTDOWN_GRACE_S)
     ]
     late = make_launch(command_id=11, replica_id=9)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.plans import make_launch, make_plan, make_spec
-from worker_agent.folder import find_exit, read_shim_state, write_stop
+from worker_agent.folder import find_exit, read_shim_state, read_stop, write_stop
 from worker_agent.processes import Identity, is_alive, of_sessions
 from worker_agent.protocol.codec import decode_record, encode_plan
 from worker_agent.protocol.plan import Plan
@@ -199,8 +199,20 @@ def test_a_sigterm_from_outside_is_told_as_such(run: Run, answer: str) -> None:
     assert state is not None
     os.kill(state.child_pid, signal.SIGTERM)
     end = running.exit()
-    assert (end.code, end.signal, end.cause) == (None, 15, Cause.SIGNAL)
-    assert end.message.startswith("The process was ended by a SIGTERM that Trainyard did not send.")
+    assert (end.code, end.signal, end.cause) == (None, 15, Cause.PREEMPTED)
+    assert end.message.startswith("It was ended by a SIGTERM that Trainyard did not send.")
+
+
+def test_a_shim_that_is_asked_from_outside_asks_its_process_to_save(run: Run) -> None:
+    running = run(DEAF)
+    running.wait_for("up")
+    running.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "asked" in running.text())
+    stop = read_stop(Path(running.plan.folder))
+    assert stop is not None
+    assert (stop.cause, stop.save) == (Cause.PREEMPTED, True)
+    running.stop(grace_s=0.1)
+    assert running.exit().cause is Cause.STOPPED
 
 
 def test_a_stop_before_the_start_starts_nothing(run: Run, tmp_path: Path) -> None:

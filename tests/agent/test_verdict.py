@@ -16,6 +16,8 @@ STOP = StopRequest(at=100.0, cause=Cause.STOPPED, reason="Stopped by ada.", grac
 PAUSE = StopRequest(at=100.0, cause=Cause.PAUSED, reason="Paused by ada.", grace_s=120, save=True)
 SAVED = Ending(code=75, signal=None)
 SHUTDOWN = StopRequest(at=100.0, cause=Cause.AGENT_SHUTDOWN, reason="The agent was shut down.", grace_s=2)
+SPOT = StopRequest(at=100.0, cause=Cause.PREEMPTED, reason="A SIGTERM from outside.", grace_s=25, save=True)
+SPOT_SCRIPT = StopRequest(at=100.0, cause=Cause.PREEMPTED, reason="A SIGTERM from outside.", grace_s=25)
 NAN = Failure(at=50.0, cause=Cause.LOSS_NOT_FINITE, message="The loss is NaN at step 4.")
 LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Connection reset by peer")
 
@@ -43,7 +45,21 @@ LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Conne
         (CODE_3, LastWords(), None, False, Cause.EXIT_CODE, "ended with exit code 3. The last lines it wrote:\nboom"),
         (KILLED, LastWords(), None, False, Cause.SIGNAL, "was killed by signal 9 (SIGKILL)"),
         (KILLED, LastWords(), None, True, Cause.OUT_OF_MEMORY, "ran out of memory"),
-        (TERMINATED, LastWords(), None, True, Cause.SIGNAL, "was ended by a SIGTERM that Trainyard did not send"),
+        (TERMINATED, LastWords(), None, True, Cause.PREEMPTED, "was ended by a SIGTERM that Trainyard did not send"),
+        (TERMINATED, LastWords(), SPOT, False, Cause.PREEMPTED, "It left without saving."),
+        (TERMINATED, LastWords(), SPOT_SCRIPT, False, Cause.PREEMPTED, "A SIGTERM from outside."),
+        (SAVED, LastWords(paused=True), SPOT, False, Cause.PREEMPTED, "It saved a checkpoint and left."),
+        (
+            SAVED,
+            LastWords(preempted=True),
+            None,
+            False,
+            Cause.PREEMPTED,
+            "It got a SIGTERM that Trainyard did not send",
+        ),
+        (SAVED, LastWords(preempted=True), SPOT, False, Cause.PREEMPTED, "saved a checkpoint and left."),
+        (CODE_3, LastWords(failure=LATE), SPOT, False, Cause.PREEMPTED, "It left without saving."),
+        (CODE_3, LastWords(failure=NAN), SPOT, False, Cause.LOSS_NOT_FINITE, NAN.message),
         (Ending(code=None, signal=63), LastWords(), None, False, Cause.SIGNAL, "signal 63 (unknown)"),
         (SAVED, LastWords(paused=True), PAUSE, False, Cause.PAUSED, "It saved a checkpoint and left."),
         (SAVED, LastWords(paused=True), None, False, Cause.PAUSED, "It saved a checkpoint and left."),
@@ -58,7 +74,7 @@ LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Conne
             Cause.SIGNAL,
             "The process was killed by signal 9 (SIGKILL). The last lines",
         ),
-        (TERMINATED, LastWords(), PAUSE, False, Cause.PAUSED, "It was ended by the SIGTERM that asked it to save."),
+        (TERMINATED, LastWords(), PAUSE, False, Cause.PAUSED, "It left without saving."),
         (KILLED, LastWords(), PAUSE, True, Cause.OUT_OF_MEMORY, "ran out of memory"),
     ],
 )
@@ -90,7 +106,8 @@ def test_the_shims_own_sigkill_is_told_from_any_other(
 def test_a_recipe_that_leaves_unasked_as_if_by_sigterm_was_ended_by_one() -> None:
     left = Ending(code=ExitCode.STOPPED, signal=None)
     assert taken(left, stop=None, kind=Kind.RECIPE) == TERMINATED
-    assert taken(left, stop=PAUSE, kind=Kind.RECIPE) == taken(left, stop=STOP, kind=Kind.RECIPE) == left
+    assert taken(left, stop=PAUSE, kind=Kind.RECIPE) == taken(left, stop=SPOT, kind=Kind.RECIPE) == TERMINATED
+    assert taken(left, stop=STOP, kind=Kind.RECIPE) == left
     assert taken(left, stop=None, kind=Kind.SCRIPT) == left, "its own affair"
     assert taken(CODE_3, stop=None, kind=Kind.RECIPE) == CODE_3
 
@@ -115,3 +132,4 @@ def test_last_words_are_the_latest_and_survive_garbage() -> None:
     assert last_words(records) == LastWords(failure=NAN, done=False)
     assert last_words(records[3:4]).done
     assert last_words([encode(Phase(at=2, name="paused"))]) == LastWords(paused=True)
+    assert last_words([encode(Phase(at=2, name="preempted"))]) == LastWords(preempted=True)

@@ -4,13 +4,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.failure import End, Finish, Relaunch, Run, Wait, blame_in, decide, root_cause
+from orchestrator.domain.failure import End, Finish, Leave, Relaunch, Run, Wait, blame_in, decide, root_cause
 from orchestrator.domain.restarts import Again, Blame, Ended
 from tests.domain.gangs import NOW, ended, gang, replica
 from worker_agent.protocol.records import KERNELS_VIEW
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
 PEER = "A peer went away: UnavailableError: Socket closed"
+
+
+def saved(index, cause=Cause.PAUSED, **fields):
+    return ended(index, cause, exit_code=75, message="It saved a checkpoint and left.", **fields)
+
+
+def test_a_gang_of_which_one_was_asked_from_outside_saves_and_leaves():
+    asked = saved(1, Cause.PREEMPTED)
+    why = Leave("worker 1 on node-2 was asked from outside to leave: It saved a checkpoint and left.")
+    assert decide(gang(replica(0), asked), now=NOW) == decide(gang(saved(0), asked), now=NOW) == why
+    assert decide(gang(saved(0), replica(1)), now=NOW) == Wait(), "who was asked is not known yet"
+    assert decide(gang(saved(0, ago_s=3), replica(1)), now=NOW) == Leave(
+        "worker 0 on node-1 was paused: It saved a checkpoint and left."
+    )
+    shut_down = decide(gang(saved(0), saved(1, Cause.AGENT_SHUTDOWN)), now=NOW)
+    assert shut_down.reason.startswith("worker 1 on node-2 was ended because the agent of its node shut down")
+
+
+def test_who_has_saved_and_left_is_no_failure_of_a_gang_that_is_heard_of_late():
+    launching = gang(saved(1, Cause.PREEMPTED), replica(0, ReplicaStatus.STARTING), status=JobStatus.LAUNCHING)
+    assert decide(launching, now=NOW) == Wait()
+    assert decide(gang(saved(1), replica(0), status=JobStatus.LAUNCHING), now=NOW) == Run()
+
+
+def test_who_left_at_once_when_asked_from_outside_is_launched_again_and_nobodys_fault():
+    asked = ended(1, Cause.PREEMPTED, signal=15)
+    assert decide(gang(replica(0), asked), now=NOW).restart
+    assert blame_in((asked,), asked) is Blame.MACHINES
 
 
 def test_a_gang_at_work_goes_on():

@@ -6,8 +6,9 @@ import pytest
 
 from orchestrator.domain import pauses
 from orchestrator.domain.failure import End, Finish, Wait
-from orchestrator.domain.pauses import Kept, Pause, Rest, is_saver, saves
+from orchestrator.domain.pauses import Kept, Pause, Rest, is_saver
 from tests.domain.gangs import NOW, ended, gang, replica, spec
+from worker_agent.protocol.job_spec import keeps_checkpoints
 from worker_agent.protocol.states import Cause, JobStatus, Kind, Role, Strategy
 
 SAVING = Pause(saves=True, requeue=False, stored=True)
@@ -24,10 +25,10 @@ def decide(*replicas, pause=SAVING, cause=None, **fields):
 
 
 def test_which_jobs_save():
-    assert saves(spec())
-    assert not saves(spec(checkpoints_kept=0))
-    assert not saves(spec(kind=Kind.SCRIPT))
-    assert saves(spec(Strategy.TENSOR_PARALLEL))
+    assert keeps_checkpoints(spec())
+    assert not keeps_checkpoints(spec(checkpoints_kept=0))
+    assert not keeps_checkpoints(spec(kind=Kind.SCRIPT))
+    assert keeps_checkpoints(spec(Strategy.TENSOR_PARALLEL))
 
 
 @pytest.mark.parametrize(
@@ -44,6 +45,15 @@ def test_who_saves(strategy, savers):
     roles = [role for role, _ in members]
     found = {f"{role} {index}" for role, index in members if is_saver(role, index, strategy=strategy, roles=roles)}
     assert found == savers
+
+
+def test_who_was_asked_from_outside_and_saved_is_no_failure_of_the_pause():
+    left = (ended(0, Cause.PAUSED, exit_code=75), ended(1, Cause.PREEMPTED, exit_code=75))
+    assert decide(*left) == Rest(Cause.PAUSED, BY_ADA)
+    assert decide(*left, cause=Cause.PAUSED) == Kept(Cause.PAUSED, BY_ADA)
+    unsaved = ended(1, Cause.PREEMPTED, signal=15, message="It left without saving.")
+    kept = decide(ended(0, Cause.STOPPED), unsaved, cause=Cause.PREEMPTED)
+    assert (kept.cause, kept.reason.startswith("The pause saved nothing: worker 1")) == (Cause.PREEMPTED, True)
 
 
 def test_of_a_pipeline_the_first_worker_saves():

@@ -12,8 +12,8 @@ from worker_agent.protocol.states import Cause
     [
         ({"cause": Cause.SIGNAL, "signal": 9}, "worker 1 on node-2 was killed by signal 9 (SIGKILL)."),
         (
-            {"cause": Cause.SIGNAL, "signal": 15, "message": "The process was ended by a SIGTERM."},
-            "worker 1 on node-2 was ended by a SIGTERM that Trainyard did not send.",
+            {"cause": Cause.PREEMPTED, "signal": 15, "message": "It was ended by a SIGTERM."},
+            "worker 1 on node-2 was asked from outside to leave: It was ended by a SIGTERM.",
         ),
         ({"cause": Cause.SIGNAL, "signal": 99}, "worker 1 on node-2 was killed by signal 99 (unknown signal)."),
         (

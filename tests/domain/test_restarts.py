@@ -8,7 +8,7 @@ from worker_agent.protocol.states import Cause
 
 MACHINES = {
     *(Cause.NODE_LOST, Cause.LEASE_LOST, Cause.HUNG),
-    *(Cause.AGENT_SHUTDOWN, Cause.PORT_TAKEN, Cause.RENDEZVOUS_TIMEOUT),
+    *(Cause.AGENT_SHUTDOWN, Cause.PREEMPTED, Cause.PORT_TAKEN, Cause.RENDEZVOUS_TIMEOUT),
     Cause.SIGNAL,  # of which nobody knows the number: who watched over the process was killed as well
 }
 PROGRAM = {Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY}

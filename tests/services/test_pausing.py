@@ -56,6 +56,29 @@ def test_a_pause_saves_frees_the_devices_and_is_taken_up_elsewhere(now, enqueued
     assert actors == [("job_pausing", job.owner_id), ("job_paused", None), ("job_submitted", job.owner_id)]
 
 
+def test_a_gang_that_saves_and_leaves_unasked_goes_back_into_the_queue(
+    now, enqueued, django_capture_on_commit_callbacks
+):
+    job = make_gang_job(make_lab(nodes=2))
+    replicas = run(job, now)
+    Job.objects.filter(pk=job.pk).update(step=57)
+    keep(job, 57)
+    end(replicas[0], Cause.PAUSED, later(now, 1), code=75, message=SAVED)
+    job.refresh_from_db()
+    assert job.status == JobStatus.RUNNING, "which of them was asked is not known yet"
+    with django_capture_on_commit_callbacks(execute=True):
+        end(replicas[1], Cause.PREEMPTED, later(now, 1), code=75, message=SAVED)
+    refreshed(job, replicas)
+    assert job.status == JobStatus.SUBMITTED
+    assert ("trainyard.dispatch_job", {"job_id": job.pk}) in enqueued
+    attempt = Attempt.objects.get(job=job)
+    assert (attempt.cause, attempt.blame, attempt.failed_on) == (Cause.PAUSED, "", None)
+    assert attempt.reason == f"worker 1 on node-2 was asked from outside to leave: {SAVED}"
+    launch(job, later(now, 3))
+    (row,) = restarts.of_job(job)
+    assert (row.counted, row.step_reached, row.step_resumed, row.steps_lost) == (False, 57, 57, 0)
+
+
 def test_under_parameter_servers_the_chief_saves_then_the_others_are_ended(now):
     job = make_gang_job(make_lab(nodes=3), strategy=Strategy.PARAMETER_SERVER, ps=1)
     replicas = {str(replica): replica for replica in run(job, now)}

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker_agent.folder import read_shim_state
+from worker_agent.folder import read_shim_state, read_stop, write_stop
 from worker_agent.protocol import codec
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import Exit, Failure, Log, Phase, Points, Progress, Record, Stream, Summary
-from worker_agent.protocol.states import DeviceKind, Kind, Role, Strategy
+from worker_agent.protocol.states import Cause, DeviceKind, Kind, Role, Strategy
 from worker_agent.spool import Reader
+from worker_agent.verdict import StopRequest
 
 RECIPES = Path(__file__).resolve().parents[2] / "examples/recipes"
 
@@ -73,9 +74,12 @@ class Member:
         return found[-1] if found else None
 
     def stop(self) -> None:
-        """SIGTERM to the shim, as the agent stops a replica."""
-        state = read_shim_state(Path(self.plan.folder))
+        """As the agent stops a replica: the wish on disk, unless it has one, then SIGTERM to the shim."""
+        folder = Path(self.plan.folder)
+        state = read_shim_state(folder)
         assert state is not None
+        if read_stop(folder) is None:
+            write_stop(folder, StopRequest(at=time.time(), cause=Cause.STOPPED, reason="", grace_s=10))
         os.kill(state.shim.pid, signal.SIGTERM)
 
 

@@ -1,6 +1,8 @@
 """A gang that is asked to save and leave: all processes save the same step, and whoever takes it up goes on as if never
 interrupted. Real processes, forked by a zygote; they are asked as the agent asks them, by `stop.json` and SIGTERM."""
 
+import os
+import signal
 import time
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from tests.trainer.gang import Gang, Member, Zygote, gang, wait_until
 from worker_agent.checkpoint_folder import complete_in
-from worker_agent.folder import write_stop
+from worker_agent.folder import read_shim_state, write_stop
 from worker_agent.protocol.states import Cause, Strategy
 from worker_agent.verdict import StopRequest
 
@@ -77,6 +79,37 @@ def test_a_synchronous_gang_saves_the_same_step_though_one_was_asked(
     for job in (second, whole):
         job.wait(120)
     assert_as_if_uninterrupted([first["worker:0"], second["worker:0"]], whole["worker:0"])
+
+
+@pytest.mark.parametrize("of", ["process", "shim"])
+def test_a_sigterm_from_outside_makes_the_gang_save_and_leave(of: str, keras3: Zygote, tmp_path: Path) -> None:
+    given = {"workers": 2, "global_batch_size": 48, "checkpoints": tmp_path / "checkpoints"}
+    job = gang(tmp_path, TINY, Strategy.MULTI_WORKER_MIRRORED, **given, **SPEC).start(keras3)  # type: ignore[arg-type]
+    wait_until(lambda: len(job["worker:1"].progress()) > 20, 60, "it trains")
+    state = read_shim_state(Path(job["worker:1"].plan.folder))
+    assert state is not None
+    os.kill(state.child_pid if of == "process" else state.shim.pid, signal.SIGTERM)
+    job.wait()
+    ends = {member.name: member.exit() for member in job.members}
+    assert {(name, end and end.cause, end and end.code) for name, end in ends.items()} == {
+        ("worker:0", Cause.PAUSED, 75),
+        ("worker:1", Cause.PREEMPTED, 75),
+    }
+    assert len(complete_in(tmp_path / "checkpoints")) == 1
+
+
+def test_who_only_serves_leaves_at_once_when_asked_from_outside(tf_keras: Zygote, tmp_path: Path) -> None:
+    job = gang(tmp_path, TINY, Strategy.PARAMETER_SERVER, workers=1, ps=1, **SPEC).start(tf_keras)
+    wait_until(lambda: "serving" in job["worker:0"].phases(), 60, "it serves")
+    state = read_shim_state(Path(job["worker:0"].plan.folder))
+    assert state is not None
+    os.kill(state.shim.pid, signal.SIGTERM)
+    job.wait(20, names=["worker:0"])
+    end = job["worker:0"].exit()
+    job.stop()
+    assert end is not None
+    assert (end.cause, end.message) == (Cause.PREEMPTED, "It left without saving.")
+    job.wait(60)
 
 
 def test_the_chief_of_parameter_servers_saves_while_the_others_serve(tf_keras: Zygote, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from worker_agent.verdict import StopRequest
 
 DRAIN_S = 3.0
 
-_END_S = c.SHUTDOWN_GRACE_S + 2.0
+_END_S = c.SHUTDOWN_SAVING_S + 2.0
 _POLL_S = 0.02
 
 log = structlog.get_logger("agent")

@@ -11,11 +11,13 @@ from enum import Enum, auto
 from typing import NamedTuple
 
 from worker_agent.protocol.commands import Command, Forget, Launch, Probe, Stop, Withdraw
+from worker_agent.protocol.job_spec import keeps_checkpoints
 from worker_agent.protocol.states import Cause, ReplicaStatus
 
 FORGOTTEN_LIMIT = 10_000
 SHUTDOWN_REASON = "The agent on this node was shut down."
 SHUTDOWN_GRACE_S = 3.0
+SHUTDOWN_SAVING_S = 10.0
 
 
 class Key(NamedTuple):
@@ -291,9 +293,7 @@ class Core:
         if not end_replicas:
             return []
         return [
-            SignalStop(key, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, SHUTDOWN_GRACE_S)
-            for key, replica in self.held.items()
-            if replica.phase is not Phase.ENDED
+            _shut_down(key, replica.launch) for key, replica in self.held.items() if replica.phase is not Phase.ENDED
         ]
 
     def _drop(self, key: Key) -> Remove:
@@ -302,3 +302,10 @@ class Core:
         if len(self._forgotten) > FORGOTTEN_LIMIT:
             self._forgotten.popitem(last=False)
         return Remove(key)
+
+
+def _shut_down(key: Key, launch: Launch | None) -> SignalStop:
+    """The end of a replica because its agent leaves: with a checkpoint, where it keeps any."""
+    saves = launch is not None and keeps_checkpoints(launch.spec)
+    grace_s = SHUTDOWN_SAVING_S if saves else SHUTDOWN_GRACE_S
+    return SignalStop(key, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, grace_s, save=saves)

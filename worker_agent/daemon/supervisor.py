@@ -32,8 +32,9 @@ from worker_agent.folder import ShimState, append_exit, find_exit, read_shim_sta
 from worker_agent.listeners import holder, listening
 from worker_agent.processes import Identity, boot_id, identify, is_alive, named
 from worker_agent.protocol.commands import Launch
+from worker_agent.protocol.job_spec import keeps_checkpoints
 from worker_agent.protocol.records import Stream
-from worker_agent.protocol.states import Cause, Kind
+from worker_agent.protocol.states import Cause
 from worker_agent.spool import Writer
 from worker_agent.verdict import Ending, StopRequest
 
@@ -147,7 +148,7 @@ class Supervisor:
             raise Refused(Cause.LAUNCH_REFUSED, str(error)) from error
         if launch.tf_config is not None and launch.port:
             check_port(launch.port)
-        if launch.checkpoints and launch.spec.checkpoints_kept and launch.spec.kind is Kind.RECIPE:
+        if launch.checkpoints and keeps_checkpoints(launch.spec):
             check_checkpoint_place(launch)
         _check_stop(replica)
         pid = self._zygotes.fork(path, launch, wait=replica.stopping.wait) or self._start_cold(replica, path)

@@ -117,6 +117,11 @@ def keras_of(spec: JobSpec) -> Keras:
     return Keras.KERAS3
 
 
+def keeps_checkpoints(spec: JobSpec) -> bool:
+    """Whether Trainyard's loop writes checkpoints for the job; a script's are its own affair."""
+    return spec.kind is Kind.RECIPE and spec.checkpoints_kept > 0
+
+
 def replicas_in_sync(spec: JobSpec) -> int:
     """How many copies of the model share one optimizer step (for a TPU 1, until it is reached)."""
     if spec.strategy is Strategy.PARAMETER_SERVER:

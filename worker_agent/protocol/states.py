@@ -78,11 +78,15 @@ class NodeState(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a replica ended, and so why an attempt ended. The job's status is derived from it."""
+    """Why a replica ended, and so why an attempt ended. The job's status is derived from it.
+
+    PREEMPTED: a SIGTERM that Trainyard did not send, as a machine gives it that is about to go.
+    """
 
     COMPLETED = "completed"
     STOPPED = "stopped"
     PAUSED = "paused"
+    PREEMPTED = "preempted"
     EXCEPTION = "exception"
     EXIT_CODE = "exit_code"
     SIGNAL = "signal"
@@ -96,6 +100,10 @@ class Cause(StrEnum):
     NODE_LOST = "node_lost"
     LEASE_LOST = "lease_lost"
     HUNG = "hung"
+
+
+# The exit status of a training process that has saved a checkpoint and left because it was asked to.
+SAVED_CODE = 75
 
 
 class DeviceKind(StrEnum):

@@ -131,6 +131,11 @@ class Checkpoints:
         self._rate: float | None = None
 
     @property
+    def are_kept(self) -> bool:
+        """Whether any is written at all."""
+        return self._writes
+
+    @property
     def start(self) -> Start:
         """Where this training begins, known before anything is built."""
         return Start(self._marker.step, self._marker.epoch) if self._marker else Start(0, 0)

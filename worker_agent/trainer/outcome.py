@@ -2,8 +2,8 @@
 
 from enum import IntEnum
 
-from worker_agent.protocol.states import Cause
-from worker_agent.verdict import PAUSED_CODE, TERMINATED_CODE
+from worker_agent.protocol.states import SAVED_CODE, Cause
+from worker_agent.verdict import TERMINATED_CODE
 
 
 class ExitCode(IntEnum):
@@ -15,7 +15,7 @@ class ExitCode(IntEnum):
     LOSS_NOT_FINITE = 70
     RENDEZVOUS_TIMEOUT = 71
     PORT_TAKEN = 72
-    PAUSED = PAUSED_CODE
+    PAUSED = SAVED_CODE
     STOPPED = TERMINATED_CODE
 
 

@@ -18,7 +18,7 @@ from worker_agent.trainer.script import launcher
 from worker_agent.trainer.script.voice import RecipeVoice
 from worker_agent.trainer.stopping import StopSignal, take_sigterm
 from worker_agent.trainer.strategies.interface import Task, room_of
-from worker_agent.verdict import PAUSED_PHASE
+from worker_agent.verdict import PAUSED_PHASE, PREEMPTED_PHASE
 
 # Whose processes meet at the chief's door before TensorFlow makes one of them.
 _MEET_IN_PYTHON = frozenset({Strategy.MULTI_WORKER_MIRRORED, Strategy.TENSOR_PARALLEL})
@@ -37,7 +37,7 @@ def conduct(run: Run, sink: Sink) -> int:
         emitter.phase("done")
         code: int = ExitCode.COMPLETED
     except Paused:
-        emitter.phase(PAUSED_PHASE)
+        emitter.phase(PREEMPTED_PHASE if stop.is_preempted else PAUSED_PHASE)
         code = ExitCode.PAUSED
     except Stopped:
         code = ExitCode.STOPPED

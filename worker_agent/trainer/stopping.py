@@ -5,7 +5,9 @@ involved, so nobody can replace it, and it works while the main thread sits in a
 whose peer is gone. The training ends between two executions; after `GRACE_S` the process leaves wherever it is.
 
 Where `stop.json` asks for a checkpoint first (a pause), the signal only says so: the gang agrees on a step, saves it
-and leaves by itself, in the time that the agent gives. A second signal, without that wish, ends it as above.
+and leaves by itself, in the time that the agent gives. A signal without `stop.json` is not Trainyard's: a machine that
+is about to go, or a person. It asks for the same, of a process that trains and keeps checkpoints. A second one of that
+kind, or a wish to end at once, ends it as above.
 """
 
 import os
@@ -15,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from worker_agent.folder import read_stop
+from worker_agent.protocol.states import Cause
 from worker_agent.trainer.outcome import ExitCode, Stopped
 
 GRACE_S = 1.0
@@ -33,18 +36,29 @@ class StopSignal:
         self._folder = folder
         self._asked = threading.Event()
         self._saves = threading.Event()
+        self._can_save = threading.Event()
+        self._preempted = threading.Event()
         self._over = threading.Event()
         threading.Thread(target=self._wait, name="stop", daemon=True).start()
 
     @property
     def asked(self) -> bool:
-        """True since SIGTERM came, and not for a pause."""
+        """True since it is to end at once."""
         return self._asked.is_set()
 
     @property
     def saves(self) -> bool:
         """True once this process is to save, with its gang, and leave (`Paused`)."""
         return self._saves.is_set()
+
+    @property
+    def is_preempted(self) -> bool:
+        """True once a SIGTERM has come that Trainyard did not send."""
+        return self._preempted.is_set()
+
+    def can_save(self) -> None:
+        """From now on the training looks at `saves`, and has checkpoints to write."""
+        self._can_save.set()
 
     def check(self) -> None:
         """Raise `Stopped` when it is to end at once; called between executions."""
@@ -67,10 +81,19 @@ class StopSignal:
 
     def _wait(self) -> None:
         signal.sigwait({signal.SIGTERM})
-        while (request := read_stop(self._folder)) is not None and request.save:
+        while self._is_to_save():
             self._saves.set()
             signal.sigwait({signal.SIGTERM})
         self._asked.set()
         if not self._over.wait(GRACE_S):
             self._leave()
             os._exit(ExitCode.STOPPED)
+
+    def _is_to_save(self) -> bool:
+        """What the signal that has come means: to save and leave, else to leave at once."""
+        request = read_stop(self._folder)
+        if request is not None:
+            return request.save and (request.cause is Cause.PAUSED or self._can_save.is_set())
+        is_second = self._preempted.is_set()
+        self._preempted.set()
+        return self._can_save.is_set() and not is_second

@@ -69,6 +69,8 @@ class Driver:
         Raises `Paused` in the whole gang after the same step, which is saved, once one of it was asked to pause.
         """
         self._model.stop_training = False
+        if self._checkpoints.are_kept:
+            self._stop.can_save()
         self._callbacks.on_train_begin()
         for epoch in range(self._done // self._size.steps_per_epoch, self._size.epochs):
             self._epoch(epoch)

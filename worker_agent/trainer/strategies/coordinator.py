@@ -82,6 +82,8 @@ class Coordinator:
         """Every epoch: its steps, then validation by the workers; at the end the export."""
         pump = Pump(self._schedule, self._deliver, in_flight=IN_FLIGHT_PER_WORKER * self._run.workers)
         self._served.model.stop_training = False
+        if self._checkpoints.are_kept:
+            self._task.stop.can_save()
         self._callbacks.on_train_begin()
         for epoch in range(self._done // self._size.steps_per_epoch, self._size.epochs):
             self._epoch(epoch, pump)
