@@ -182,7 +182,7 @@ def _leaves(gang: GangFacts, live: list[ReplicaFacts], now: datetime) -> Wait | 
     first = min((replica.ended_at for replica in saved if replica.ended_at), default=now)
     if asked is None and live and now - first < CONSEQUENCE_WAIT:
         return Wait()
-    return Leave(reason_of(asked or saved[0]))
+    return Leave(reason_of(replace(asked, message="")) if asked else "Its gang was asked from outside to leave.")
 
 
 def _counting(gang: GangFacts) -> tuple[ReplicaFacts, ...]:

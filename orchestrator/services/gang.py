@@ -311,7 +311,7 @@ def _end(
         to=ReplicaStatus.EXITED,
         now=now,
         text=reason_of(facts),
-        kind="replica_exited" if cause in AS_MEANT else "replica_failed",
+        kind="replica_exited" if cause in AS_MEANT or facts.has_saved else "replica_failed",
         cause=cause.value,
         reason=message[:REASON_CHARS],
         exit_code=exit_code,
