@@ -74,7 +74,8 @@ class Command(BaseCommand):
             lines.append(f"  Demo job    {demo}")
         if not wanted.nodes:
             lines.append(f"  Nodes       {NO_NODES}{'; the demo job was not submitted' if wanted.demo else ''}")
-        self._say("\n".join([*lines, "", "  Ctrl-C stops everything. The data stays: at the next start, jobs go on from their checkpoints.", ""]))
+        onward = "  Ctrl-C stops everything. The data stays: at the next start, jobs go on from their checkpoints."
+        self._say("\n".join([*lines, "", onward, ""]))
 
     def _say(self, text: str) -> None:
         self.stdout.write(text)
