@@ -280,12 +280,20 @@ class Restart(Schema):
     reason: str
     counted: bool = Field(description="Whether it counts against `max_restarts`.")
     node: str = Field(description="Of the process that it failed of; empty where the node has been removed.")
-    failed_at: datetime
+    failed_at: datetime = Field(
+        description="When the first of its failed processes was known to have ended, or was given up with its node."
+    )
     step_reached: int
     step_resumed: int | None = Field(description="Of the next launch; null while it waits, and where no step was lost.")
     steps_lost: int | None
     running_at: datetime | None = Field(description="When every process was at work again.")
-    seconds_lost: float | None = Field(description="From the failure until then.")
+    lost_since: datetime | None = Field(
+        description="From when time was lost: the last step that was heard of, or the begin of the work if none came "
+        "after that. Null where the others went on, and after a pause that a person ended."
+    )
+    seconds_lost: float | None = Field(
+        description="To `running_at`; 0 where the others went on. Null until then and after such a pause."
+    )
 
 
 class Artifact(Schema):

@@ -6,19 +6,20 @@ from typing import Any
 from dashboard.templatetags.trainyard import MISSING, duration
 from dashboard.views.job_words import headline
 from orchestrator.queries import restarts as queries
-from worker_agent.protocol.states import Cause
 
 
 @dataclass(frozen=True)
 class RestartRow:
     """One of them: `view` as the query has it, `who` began anew, `said` the first line of its reason, `counts` what it
-    is of the restarts that the job asks for ("" where it does not count), `lasted` the time it cost."""
+    is of the restarts that the job asks for ("" where it does not count), `lasted` the time it cost, `away` how long
+    those were away that the others did not wait for ("" else)."""
 
     view: queries.RestartView
     who: str
     said: str
     counts: str
     lasted: str
+    away: str
 
 
 def restarts_of(job: Any) -> list[RestartRow]:
@@ -31,7 +32,9 @@ def restarts_of(job: Any) -> list[RestartRow]:
 
 
 def _row(view: queries.RestartView, counts: str) -> RestartRow:
-    known = view.seconds_lost is not None and view.cause != Cause.PAUSED  # a pause loses no time
-    lasted = duration(view.seconds_lost) if known else MISSING
+    lasted, away = MISSING if view.seconds_lost is None else duration(view.seconds_lost), ""
+    if view.replicas and view.lost_since is None:
+        lasted = "none"
+        away = f"away {duration((view.running_at - view.failed_at).total_seconds())}" if view.running_at else ""
     who = ", ".join(view.replicas).capitalize() or "All"
-    return RestartRow(view=view, who=who, said=headline(view.reason), counts=counts, lasted=lasted)
+    return RestartRow(view=view, who=who, said=headline(view.reason), counts=counts, lasted=lasted, away=away)

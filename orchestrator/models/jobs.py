@@ -115,8 +115,8 @@ class Replica(models.Model):
     asked it to end. `absent_since` is when its node's agent was first seen not to list it.
 
     A replica that is replaced while the rest of its gang goes on is `superseded` by one of the next `incarnation`.
-    `step` is the last it told, `moved_at` when its latest step or milestone became known. `refused` counts records that
-    came when they counted no more.
+    `step` is the last it told, `stepped_at` when that became known, `moved_at` when its latest step or milestone did.
+    `refused` counts records that came when they counted no more.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="replicas")
@@ -149,6 +149,7 @@ class Replica(models.Model):
     stop_sent_at = models.DateTimeField(null=True, blank=True)
     absent_since = models.DateTimeField(null=True, blank=True)
     step = models.PositiveBigIntegerField(null=True, blank=True)
+    stepped_at = models.DateTimeField(null=True, blank=True)
     moved_at = models.DateTimeField(null=True, blank=True)
     refused = models.PositiveBigIntegerField(default=0)
 

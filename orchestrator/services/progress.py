@@ -78,8 +78,8 @@ def _move(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], now: dat
     for replica, records in said:
         steps = [_within(record.step, STEP_MAX) for record in records if isinstance(record, Progress)]
         if steps and (replica.step is None or max(steps) > replica.step):
-            moves[replica.pk] = (max(steps), now)
-    update_rows(Replica, moves, columns=("step", "moved_at"))
+            moves[replica.pk] = (max(steps), now, now)
+    update_rows(Replica, moves, columns=("step", "stepped_at", "moved_at"))
 
 
 class _Gain:

@@ -14,6 +14,7 @@ def restarted(owner: User) -> Job:
     job = make_job(owner=owner, status=JobStatus.RUNNING, attempt=2)
     node = make_node(job.cluster, "node-1")
     Attempt.objects.filter(job=job, number=1).update(
+        running_at=AT - timedelta(seconds=60),
         cause="exception",
         reason="worker 0 on node-1 failed: ValueError",
         blame="program",
@@ -22,6 +23,7 @@ def restarted(owner: User) -> Job:
         failed_on=node,
     )
     running_at = AT + timedelta(seconds=31.5)
+    make_replica(job, node=node, attempt=1, step=57, stepped_at=AT - timedelta(seconds=1.5))
     Attempt.objects.filter(job=job, number=2).update(resumed_step=40, running_at=running_at)
     return job
 
@@ -41,7 +43,8 @@ def test_each_restart_says_why_where_and_what_it_cost(calls_as, member: User, vi
         "step_resumed": 40,
         "steps_lost": 17,
         "running_at": "2026-03-01T12:00:31.500Z",
-        "seconds_lost": 31.5,
+        "lost_since": "2026-03-01T11:59:58.500Z",
+        "seconds_lost": 33.0,
     }
     assert calls_as(member).get(f"/jobs/{make_job(owner=member).pk}/restarts").json() == []
     assert calls_as(member).get("/jobs/0/restarts").status_code == 404
@@ -73,7 +76,8 @@ def test_a_process_that_was_replaced_is_told_beside_the_one_in_its_place(calls_a
     program = calls_as(member)
     (row,) = program.get(f"/jobs/{job.pk}/restarts").json()
     assert (row["attempt"], row["replicas"], row["counted"], row["node"]) == (1, ["worker 1"], False, "node-1")
-    assert (row["step_reached"], row["step_resumed"], row["steps_lost"], row["seconds_lost"]) == (57, None, 0, 4.0)
+    assert (row["step_reached"], row["step_resumed"], row["steps_lost"], row["seconds_lost"]) == (57, None, 0, 0.0)
+    assert row["lost_since"] is None
     rows = [row for row in program.get(f"/jobs/{job.pk}/replicas").json() if row["index"] == 1]
     told = [(row["incarnation"], row["superseded"], row["status"], row["pid"]) for row in rows]
     assert told == [(0, True, "exited", 201), (1, False, "running", 202)]

@@ -25,7 +25,7 @@ def test_a_step_is_noted_with_the_time_of_its_arrival(agent: FakeAgent, step: St
     agent.send()
     step()
     agent.replica.refresh_from_db()
-    assert (agent.replica.step, agent.replica.moved_at) == (5, NOW)
+    assert (agent.replica.step, agent.replica.stepped_at, agent.replica.moved_at) == (5, NOW, NOW)
 
 
 def test_what_was_told_before_is_no_move(agent: FakeAgent, ingest: Ingest) -> None:
@@ -46,6 +46,7 @@ def test_a_milestone_is_a_sign_of_life(agent: FakeAgent, step: Step) -> None:
     step()
     agent.replica.refresh_from_db()
     assert (agent.replica.phase, agent.replica.step, agent.replica.moved_at) == ("saving", None, NOW)
+    assert agent.replica.stepped_at is None
 
 
 def test_only_who_leads_moves_the_job(redis: FakeRedis, agent: FakeAgent, step: Step) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.models import Command, Job, Node
+from orchestrator.models import Command, Job, Node, Replica
 from orchestrator.queries import restarts
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import checkpoint_store, gang, progress, reconcile
@@ -61,10 +61,10 @@ def test_a_worker_comes_back_where_it_was_and_nothing_else_moves(job, now):
     assert Command.objects.filter(kind="stop").count() == 0
     (row,) = restarts.of_job(job)
     assert (row.replicas, row.cause, row.counted, row.node) == (["worker 1"], Cause.SIGNAL, False, before.node_name)
-    assert (row.step_reached, row.step_resumed, row.steps_lost, row.seconds_lost) == (57, None, 0, None)
+    assert (row.step_reached, row.step_resumed, row.steps_lost, row.seconds_lost) == (57, None, 0, 0.0)
     work(again, later(now, 66))
     (row,) = restarts.of_job(job)
-    assert (row.running_at, row.seconds_lost) == (later(now, 66), 6.0)
+    assert (row.running_at, row.lost_since, row.seconds_lost) == (later(now, 66), None, 0.0)
     texts = list(job.events.filter(kind="part_replaced").values_list("text", flat=True))
     assert texts == [
         f"worker 1 on {before.node_name} was killed by signal 9 (SIGKILL). So worker 1 is launched again; "
@@ -76,6 +76,7 @@ def test_a_worker_comes_back_where_it_was_and_nothing_else_moves(job, now):
 
 def test_a_lost_server_takes_the_chief_back_to_the_checkpoint(job, now):
     keep(job, 40, epoch=2)
+    Replica.objects.filter(role="chief").update(stepped_at=later(now, 58))
     kill(job, "ps", later(now, 60))
     chief, server = one(job, "chief"), one(job, "ps")
     assert (job.status, chief.incarnation, server.incarnation) == (JobStatus.RUNNING, 0, 0)
@@ -98,10 +99,11 @@ def test_a_lost_server_takes_the_chief_back_to_the_checkpoint(job, now):
     work(server, later(now, 65))
     assert restarts.of_job(job)[0].seconds_lost is None
     work(chief, later(now, 70))
+    Replica.objects.filter(pk=chief.pk).update(stepped_at=later(now, 71))
     (row,) = restarts.of_job(job)
     assert (row.replicas, row.counted) == (["chief 0", "ps 0"], False)
     assert row.reason.startswith("ps 0 on ")
-    assert (row.step_reached, row.step_resumed, row.steps_lost, row.seconds_lost) == (57, 40, 17, 10.0)
+    assert (row.step_reached, row.step_resumed, row.steps_lost, row.seconds_lost) == (57, 40, 17, 12.0)
 
 
 def test_its_node_may_fetch_the_checkpoint_that_it_begins_with(job, now, settings, tmp_path):

@@ -2,18 +2,22 @@
 
 import pytest
 
-from orchestrator.models import Attempt, Job, Node
+from orchestrator.models import Attempt, Job, Node, Replica
 from orchestrator.queries import restarts
-from orchestrator.services import dispatch, fencing, gang
+from orchestrator.services import dispatch, fencing, gang, jobs, pausing
 from orchestrator.services.snapshot import cluster_view
 from tests.services.gangs import acknowledge, end, keep, later, launch, make_gang_job, make_lab, refreshed, run
-from worker_agent.protocol.states import Cause, JobStatus, NodeState
+from worker_agent.protocol.states import Cause, JobStatus, Kind, NodeState
 
 CRASH = "ValueError: bad shape"
 
 
 def reach(job, step):
     Job.objects.filter(pk=job.pk).update(step=step)
+
+
+def tell_steps(now, *replicas):
+    Replica.objects.filter(pk__in=[each.pk for each in replicas]).update(stepped_at=now)
 
 
 def train(job, replicas, now):
@@ -28,6 +32,7 @@ def test_a_lost_machine_costs_the_steps_since_the_checkpoint_and_goes_on_elsewhe
     first, second = run(job, now)
     keep(job, 40)
     reach(job, 57)
+    tell_steps(later(now, 3), first, second)
     Node.objects.filter(pk=second.node_id).update(state=NodeState.LOST.value)
     gang.on_lost(replica=second, reason="Node node-2 is lost.", now=later(now, 11))
     job.refresh_from_db()
@@ -42,8 +47,53 @@ def test_a_lost_machine_costs_the_steps_since_the_checkpoint_and_goes_on_elsewhe
     (row,) = restarts.of_job(job)
     assert (row.attempt, row.cause, row.counted, row.node) == (1, Cause.NODE_LOST, False, "node-2")
     assert (row.step_reached, row.step_resumed, row.steps_lost) == (57, 40, 17)
-    assert (row.failed_at, row.running_at, row.seconds_lost) == (later(now, 11), later(now, 31), 20.0)
+    assert (row.failed_at, row.running_at) == (later(now, 11), later(now, 31))
+    assert (row.lost_since, row.seconds_lost) == (later(now, 3), 28.0)
+    tell_steps(later(now, 14), first)
+    assert restarts.of_job(job)[0].lost_since == row.failed_at, "a step that was heard of after the failure"
     assert row.reason == "worker 1 on node-2 was lost: Node node-2 is lost."
+
+
+def test_a_launch_that_is_never_at_work_loses_time_together_with_the_one_before_it(now):
+    job = make_gang_job(make_lab(nodes=1), workers=1)
+    (first,) = run(job, now)
+    tell_steps(later(now, 5), first)
+    end(first, Cause.AGENT_SHUTDOWN, later(now, 10))
+    (second,) = launch(job, later(now, 20))
+    end(second, Cause.AGENT_SHUTDOWN, later(now, 30))
+    third = launch(job, later(now, 40))
+    train(job, third, later(now, 45))
+    assert [(row.lost_since, row.seconds_lost) for row in restarts.of_job(job)] == [
+        (later(now, 5), None),
+        (later(now, 5), 40.0),
+    ]
+
+
+@pytest.mark.parametrize(("kind", "since_s"), [(Kind.RECIPE, 0), (Kind.SCRIPT, 60)])
+def test_who_told_no_step_loses_the_time_at_work_but_scripts_may_have_done_anything(now, kind, since_s):
+    job = make_gang_job(make_lab(nodes=1), workers=1, kind=kind)
+    (only,) = run(job, now)
+    end(only, Cause.AGENT_SHUTDOWN, later(now, 60))
+    train(job, launch(job, later(now, 61)), later(now, 65))
+    assert [(row.lost_since, row.seconds_lost) for row in restarts.of_job(job)] == [
+        (later(now, since_s), 65.0 - since_s)
+    ]
+
+
+@pytest.mark.parametrize("requeue", [False, True])
+def test_only_a_pause_that_a_person_ended_loses_no_time(now, requeue):
+    job = make_gang_job(make_lab(nodes=1), workers=1)
+    (only,) = run(job, now)
+    tell_steps(later(now, 5), only)
+    pausing.begin(job=job, reason="Paused by ada.", now=later(now, 6), requeue=requeue)
+    end(only, Cause.PAUSED, later(now, 7), code=75)
+    if not requeue:
+        jobs.resume_paused_job(job_id=job.pk, by=job.owner, now=later(now, 3600))
+    job.refresh_from_db()
+    train(job, launch(job, later(now, 3600)), later(now, 3604))
+    assert [(row.lost_since, row.running_at, row.seconds_lost) for row in restarts.of_job(job)] == [
+        (later(now, 5) if requeue else None, later(now, 3604), 3599.0 if requeue else None)
+    ]
 
 
 def test_a_killed_process_is_no_failure_of_the_program(now):
