@@ -6,7 +6,7 @@ from django.db import models
 from orchestrator.models.machines import Cluster, Node
 from worker_agent.protocol.codec import typed
 from worker_agent.protocol.job_spec import JobSpec
-from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
+from worker_agent.protocol.states import NODE_LEAVES, Cause, JobStatus, ReplicaStatus, Strategy
 
 
 class Code(models.Model):
@@ -161,6 +161,13 @@ class Replica(models.Model):
             ),
             models.UniqueConstraint(
                 fields=["host", "port"], condition=models.Q(held=True), name="port_unique_while_held"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["ended_at"],
+                condition=models.Q(cause__in=[cause.value for cause in NODE_LEAVES]),
+                name="replica_left_its_node",
             ),
         ]
 

@@ -1,6 +1,7 @@
-"""Nodes on which attempts fail again and again, and not of their programs: avoided at first, then cordoned.
+"""Nodes on which attempts fail again and again, and not of their programs: avoided at first, then cordoned. Avoided for
+a while, too, are those where a process was asked from outside to leave: such a machine is mostly about to go.
 
-Placement asks `often_failing` (`services/snapshot.py`); the sweep calls `cordon_failing`. Of each job one failure
+Placement asks `to_avoid` (`services/snapshot.py`); the sweep calls `cordon_failing`. Of each job one failure
 counts, the latest: a program that kills itself and is launched again at once says nothing about its node. A node that
 an administrator takes into use again begins anew. The last ready node of a cluster is never cordoned: it would end all
 work there on a guess; it is said in its history instead, once in a while.
@@ -12,20 +13,28 @@ from django.conf import settings
 from django.db.models import Count, QuerySet
 
 from orchestrator.domain.restarts import BLAMELESS, Blame
-from orchestrator.models import Attempt, Cluster, Event, Node
+from orchestrator.models import Attempt, Cluster, Event, Node, Replica
 from orchestrator.services import transitions
 from orchestrator.services.transitions import StaleTransition, move_node
-from worker_agent.protocol.states import NodeState
+from worker_agent.protocol.states import NODE_LEAVES, NodeState
 
 # A node on which attempts of so many jobs failed within so long is used only where the others have no room.
 FAILURES_AVOIDED = 3
 WITHIN = timedelta(hours=1)
+# Clouds take a machine back 30 s to 2 minutes after they said so.
+NOTICE = timedelta(minutes=2)
 SHOWN = 3
 LAST_ONE = "node_failing"
 
 
+def to_avoid(cluster: Cluster, *, now: datetime) -> set[str]:
+    """The ids of the cluster's nodes that are used only where the others have no room."""
+    leaving = Replica.objects.filter(ended_at__gt=now - NOTICE, cause__in=NODE_LEAVES, node__cluster=cluster)
+    return often_failing(cluster, now=now) | set(leaving.order_by().values_list("node", flat=True).distinct())
+
+
 def often_failing(cluster: Cluster, *, now: datetime) -> set[str]:
-    """The ids of the cluster's nodes that are to be avoided."""
+    """The ids of the cluster's nodes on which attempts of several jobs failed lately."""
     suspects = _suspects(FAILURES_AVOIDED, now).filter(cluster=cluster)
     return {node.pk for node in suspects if len(_failures(node, now)) >= FAILURES_AVOIDED}
 

@@ -25,12 +25,12 @@ def cluster_view(
     ):
         ports.add((host, port))
         held.setdefault(node_id, set()).update(devices)
-    failing = failing_nodes.often_failing(cluster, now=now)
+    avoided = failing_nodes.to_avoid(cluster, now=now)
     nodes = list(cluster.nodes.order_by("name"))
     for node in nodes:
         ports |= {(node.address, port) for port in dirty.ports(node)}
     return ClusterView(
-        nodes=tuple(_node_view(node, frozenset(held.get(node.pk, ())), avoided=node.pk in failing) for node in nodes),
+        nodes=tuple(_node_view(node, frozenset(held.get(node.pk, ())), avoided=node.pk in avoided) for node in nodes),
         port_first=cluster.port_first,
         port_last=cluster.port_last,
         ports_taken=frozenset(ports),

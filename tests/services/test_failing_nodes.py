@@ -4,8 +4,8 @@ import pytest
 
 from orchestrator.models import Attempt, Event, Node
 from orchestrator.services import nodes
-from orchestrator.services.failing_nodes import cordon_failing, often_failing
-from tests.services.gangs import later, make_gang_job, make_lab
+from orchestrator.services.failing_nodes import cordon_failing, often_failing, to_avoid
+from tests.services.gangs import end, later, launch, make_gang_job, make_lab, run
 from worker_agent.protocol.states import Cause
 
 
@@ -125,3 +125,22 @@ def test_it_can_be_switched_off(now, fail, lab, settings):
     cordon_failing(now=now)
     bad.refresh_from_db()
     assert bad.state == "ready"
+
+
+@pytest.mark.parametrize("cause", [Cause.PREEMPTED, Cause.AGENT_SHUTDOWN])
+def test_a_node_whose_process_was_asked_to_leave_is_avoided_for_a_while(now, cause):
+    job = make_gang_job(make_lab(nodes=3), workers=1)
+    (first,) = run(job, now)
+    end(first, cause, now, signal=15)
+    assert to_avoid(job.cluster, now=later(now, 100)) == {first.node_id}
+    assert to_avoid(job.cluster, now=later(now, 200)) == set()
+    assert not often_failing(job.cluster, now=now), "nobody is to blame"
+    (again,) = launch(job, later(now, 1))
+    assert again.node_id != first.node_id
+
+
+def test_a_node_whose_process_trainyard_ended_is_not_avoided(now):
+    job = make_gang_job(make_lab(nodes=2), workers=1)
+    (first,) = run(job, now)
+    end(first, Cause.STOPPED, now, signal=15)
+    assert to_avoid(job.cluster, now=now) == set()
