@@ -145,10 +145,17 @@ def cut_between_nodes(scene: Scene, *, node: str, seconds: float) -> None:
         machines[node].clear_filter()
 
 
-def machine_lost(scene: Scene, *, node: str = "") -> None:
-    """As by a power cut: the line is dead and nothing runs there any more. Later it comes back."""
+def machine_lost(scene: Scene, *, node: str = "", notice_s: float = 0.0) -> None:
+    """As by a power cut: the line is dead and nothing runs there any more. With a notice, all that runs there gets
+    SIGTERM so long before. Later it comes back."""
     node = node or scene.node()
     machine = scene.yard.machines[node]
+    if notice_s:
+        machine.signal("agent", signal.SIGTERM)
+        for process in scene.yard.training(node=node):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        settle(notice_s)
     machine.unplug()
     machine.kill("agent")
     for process in scene.yard.training(node=node):
@@ -161,7 +168,7 @@ def machine_lost(scene: Scene, *, node: str = "") -> None:
 
 
 def rank_signalled(scene: Scene, *, number: signal.Signals) -> None:
-    """One of the job's processes."""
+    """One of the job's processes: one that trains, or the parent of one that was started cold."""
     ranks = scene.ranks()
     if ranks:
         scene.random.choice(ranks).send_signal(number)
@@ -277,6 +284,7 @@ SHORT_CUT = "partition shorter than the lease"
 LONG_CUT = "partition longer than the lease"
 LOST = "machine lost"
 RANK = "one rank dies or hangs"
+NOTICE = "machine shut down or taken back"
 DISK = "disk full on the node"
 CLOCK = "clock ±2 h"
 MESSAGES = "duplicate, reordered, 10-minute-late messages"
@@ -307,7 +315,9 @@ FAULTS = (
     Fault("deaf, long", LONG_CUT, partial(cut_off, seconds=_long, **DEAF), no_nftables),
     Fault("mute, long", LONG_CUT, partial(cut_off, seconds=_long, **MUTE), no_nftables),
     Fault("machine lost", LOST, machine_lost),
+    Fault("machine shut down", NOTICE, partial(machine_lost, notice_s=4.0)),
     Fault("rank killed", RANK, partial(rank_signalled, number=signal.SIGKILL)),
+    Fault("rank asked from outside to leave", NOTICE, partial(rank_signalled, number=signal.SIGTERM)),
     Fault("disk full", DISK, disk_full),
     Fault("clock two hours ahead", CLOCK, partial(clock_off, by_s=TWO_HOURS_S)),
     Fault("clock two hours behind", CLOCK, partial(clock_off, by_s=-TWO_HOURS_S)),
