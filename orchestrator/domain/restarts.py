@@ -13,7 +13,7 @@ from enum import StrEnum
 from orchestrator.domain.reasons import LAST_LINES, ReplicaFacts, lost_a_peer
 from worker_agent.protocol.states import Cause
 
-MOST_DISTURBED = 10
+MOST_IN_VAIN = 10
 MOST_FRUITLESS = 3
 FIRST_WAIT_S = 10.0
 LONGEST_WAIT_S = 300.0
@@ -23,7 +23,6 @@ MACHINES_DO = frozenset(
         *(Cause.PORT_TAKEN, Cause.RENDEZVOUS_TIMEOUT, Cause.HUNG),
     }
 )
-ONCE = frozenset({Cause.RENDEZVOUS_TIMEOUT, Cause.HUNG})
 PROGRAMS_DO = frozenset({Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY, Cause.SIGNAL})
 # Causes of the machines that say nothing against the node of the process that ended so. (A lease runs out on a node
 # that the control plane has not lost where Redis itself was silent.)
@@ -107,21 +106,27 @@ def verdict(present: Ended, earlier: tuple[Ended, ...], *, max_restarts: int) ->
 def _after_the_machines(present: Ended, earlier: tuple[Ended, ...]) -> Again | Never:
     if present.cause is Cause.AGENT_SHUTDOWN:  # somebody's wish, who starts it again
         return Again()
-    disturbed = [each for each in earlier if each.blame is Blame.MACHINES and each.cause is not Cause.AGENT_SHUTDOWN]
-    if present.lost_peer:
-        before = next((each for each in disturbed if each.lost_peer), None)
-        if before is not None:
+    alike = [each for each in earlier if each.blame is Blame.MACHINES and _is_alike(each, present)]
+    before = alike[-1] if alike else None
+    if before is not None and present.cause is Cause.HUNG:
+        return Never(f"So it was in launch {before.number}.")
+    if before is not None and present.step <= before.step:
+        if present.lost_peer:
             return Never(
                 f"Nobody failed by itself, as in launch {before.number}: look whether its nodes can reach one another."
             )
-    before = next((each for each in disturbed if each.cause is present.cause), None)
-    if present.cause in ONCE and before is not None:
-        return Never(f"So it was in launch {before.number}.")
+        if present.cause is Cause.RENDEZVOUS_TIMEOUT:
+            return Never(f"So it was in launch {before.number}, and it has come no further.")
     if _fruitless([*earlier, present]) >= MOST_FRUITLESS:
         return Never(f"This was launch {MOST_FRUITLESS} in a row that took no step.")
-    if len(disturbed) >= MOST_DISTURBED:
-        return Never(f"It has been launched again {MOST_DISTURBED} times after such failures.")
+    if _in_vain([*earlier, present]) >= MOST_IN_VAIN:
+        again = f"launched again {MOST_IN_VAIN} times after such failures"
+        return Never(f"It has been {again}, and came no further than step {max(each.step for each in earlier)}.")
     return Again()
+
+
+def _is_alike(one: Ended, other: Ended) -> bool:
+    return one.lost_peer if other.lost_peer else one.cause is other.cause
 
 
 def _after_the_program(present: Ended, earlier: tuple[Ended, ...], max_restarts: int) -> Again | Never:
@@ -140,6 +145,17 @@ def _after_the_program(present: Ended, earlier: tuple[Ended, ...], max_restarts:
 def _repeats(present: Ended, before: Ended) -> bool:
     alike = present.cause is before.cause is Cause.EXCEPTION and present.said == before.said
     return alike and present.step == before.step
+
+
+def _in_vain(attempts: list[Ended]) -> int:
+    """How many that the machines ended, since the last that took the job further than any before."""
+    reached, count = 0, 0
+    for attempt in attempts:
+        if attempt.step > reached:
+            reached, count = attempt.step, 0
+        else:
+            count += attempt.blame is Blame.MACHINES and attempt.cause is not Cause.AGENT_SHUTDOWN
+    return count
 
 
 def _fruitless(attempts: list[Ended]) -> int:

@@ -47,12 +47,14 @@ def test_where_even_the_first_only_lost_a_peer_nobody_failed_by_itself(fields, b
     assert blame_of(ended(0, **fields)) is blame
 
 
-def test_processes_that_lost_one_another_are_launched_again_once():
+def test_processes_that_lost_one_another_are_launched_again_as_long_as_they_come_further():
     lost = Ended(1, Cause.EXCEPTION, Blame.MACHINES, 5, 0, lost_peer=True)
-    aborted = Ended(2, Cause.SIGNAL, Blame.MACHINES, 9, 5, lost_peer=True)
+    aborted = Ended(2, Cause.SIGNAL, Blame.MACHINES, 5, 4, lost_peer=True)
+    later = Ended(2, Cause.EXCEPTION, Blame.MACHINES, 900, 4, lost_peer=True)
     killed = of_machines(Cause.SIGNAL)
     assert verdict(lost, (killed, of_program()), max_restarts=0) == Again()
     assert verdict(killed, (lost,), max_restarts=0) == Again()
+    assert verdict(later, (lost,), max_restarts=0) == Again()
     assert verdict(aborted, (lost,), max_restarts=3) == Never(
         "Nobody failed by itself, as in launch 1: look whether its nodes can reach one another."
     )
@@ -68,8 +70,12 @@ def test_what_machines_did_costs_nothing_but_not_without_end():
     earlier = tuple(of_machines(number=number) for number in range(1, 11))
     assert verdict(of_machines(), earlier[:9], max_restarts=0) == Again()
     assert verdict(of_machines(), earlier, max_restarts=0) == Never(
-        "It has been launched again 10 times after such failures."
+        "It has been launched again 10 times after such failures, and came no further than step 5."
     )
+    onward = tuple(of_machines(number=number, step=number) for number in range(1, 40))
+    assert verdict(of_machines(step=40), onward, max_restarts=0) == Again()
+    assert verdict(of_machines(step=39), (*onward, *onward[-8:]), max_restarts=0) == Again()
+    assert isinstance(verdict(of_machines(step=39), (*onward, *onward[-9:]), max_restarts=0), Never)
 
 
 def test_three_launches_in_a_row_without_a_step_are_enough():
@@ -92,8 +98,17 @@ def test_a_shutdown_is_never_held_against_the_job():
 def test_a_gang_that_did_not_meet_is_given_one_more_chance():
     apart = of_machines(Cause.RENDEZVOUS_TIMEOUT, number=2, step=0)
     assert verdict(apart, (of_machines(),), max_restarts=0) == Again()
-    assert verdict(of_machines(Cause.RENDEZVOUS_TIMEOUT, number=3), (apart,), max_restarts=0) == Never(
-        "So it was in launch 2."
+    assert verdict(of_machines(Cause.RENDEZVOUS_TIMEOUT, number=3, step=0), (apart,), max_restarts=0) == Never(
+        "So it was in launch 2, and it has come no further."
+    )
+    assert verdict(of_machines(Cause.RENDEZVOUS_TIMEOUT, step=40), (apart,), max_restarts=0) == Again()
+
+
+def test_a_gang_that_hung_is_launched_again_once():
+    hung = of_machines(Cause.HUNG, step=5)
+    assert verdict(hung, (of_machines(),), max_restarts=0) == Again()
+    assert verdict(of_machines(Cause.HUNG, number=2, step=90), (hung,), max_restarts=9) == Never(
+        "So it was in launch 1."
     )
 
 

@@ -116,7 +116,7 @@ def test_a_program_that_fails_is_tried_as_often_as_it_may():
 
 
 def test_what_the_machines_did_has_an_end_too():
-    often = tuple(Ended(1, Cause.SIGNAL, Blame.MACHINES, step, step - 1) for step in range(1, 11))
+    often = tuple(Ended(1, Cause.SIGNAL, Blame.MACHINES, 99, began_at) for began_at in range(10))
     decision = decide(served(ended(1, **KILLED), earlier=often, step=99), now=NOW)
     assert isinstance(decision, End)
     assert "It has been launched again 10 times" in decision.reason

@@ -220,4 +220,4 @@ def test_shutdowns_and_programs_are_not_held_against_a_node(now):
     ):
         (only,) = run(job, later(now, number))
         end(only, cause, later(now, number), signal=signal)
-    assert not any(node.avoided for node in cluster_view(job.cluster, now=later(now, 10)).nodes)
+    assert not any(node.avoided for node in cluster_view(job.cluster, now=later(now, 300)).nodes)

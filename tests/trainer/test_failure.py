@@ -95,6 +95,16 @@ def test_keras_says_where_first_and_why_then(tmp_path: Path, text: str) -> None:
     assert failure.message == "ValueError: Input 0 is incompatible"
 
 
+def test_who_answers_no_more_is_named(tmp_path: Path) -> None:
+    text = (
+        "Collective ops is aborted by: Error reported from /job:worker/task:2: The following tasks are unhealthy "
+        "(stopped sending heartbeats):\n/job:worker/replica:0/task:2\n/job:worker/replica:0/task:1\n"
+        "The tasks have crashed. Check the task logs for an earlier error."
+    )
+    failure = failure_of(raised(ConnectionError(f"{text} Socket closed")), code=tmp_path, gang_size=3)
+    assert failure.message == ("A peer went away: ConnectionError: worker 1 and worker 2 stopped sending heartbeats")
+
+
 def test_the_trainers_own_sentences_stand_by_themselves(tmp_path: Path) -> None:
     error = raised(TrainingFailed("The port is taken.", Cause.PORT_TAKEN))
     failure = failure_of(error, code=tmp_path, gang_size=2)

@@ -20,6 +20,9 @@ _AUTOGRAPH_WORDS = "in user code:"
 _ERROR_LINE = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b.*:")
 _FRAME_LINE = re.compile(r'File "(.+)", line (\d+), in (\S+)')
 _GRAPH_WORDS = "Graph execution error"
+# Of a gang's processes that answer no more TensorFlow writes the names below these words, one a line.
+_SILENT_WORDS = "(stopped sending heartbeats):"
+_TASK = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)$")
 # What TensorFlow writes between these words and its reason: where the node was defined.
 _GRAPH_PLACES = re.compile(r'File "|Detected at node|<stack traces|Node: |\d+ root error')
 _TPU_FILES = re.compile(r"/(tpu_cluster_resolver|tpu_strategy_util)\.py$")
@@ -118,6 +121,9 @@ def _sentence(error: BaseException, code: Path) -> str:
 
 def _reason(lines: list[str]) -> str:
     """The line that says why, of an error's text; TensorFlow and Keras begin theirs with where."""
+    silent = [f"{found[1]} {found[2]}" for line in lines if (found := _TASK.match(line))]
+    if lines[0].endswith(_SILENT_WORDS) and silent:
+        return f"{' and '.join(sorted(silent))} stopped sending heartbeats"
     if lines[0].startswith(_GRAPH_WORDS):
         return next((line for line in lines[1:] if not _GRAPH_PLACES.match(line)), lines[0])
     if lines[0].startswith(_KERAS_WORDS) and len(lines) > 1:
