@@ -116,7 +116,7 @@ def test_each_complete_one_arrives_although_the_control_plane_was_away(tmp_path:
     (tmp_path / name_of(step=30, attempt=2) / "state.data").write_bytes(b"no marker yet")
     store = FakeStore(failures=3)
     deliver(store, tmp_path, stores)
-    assert store.complete == [name_of(step=10, attempt=2), name_of(step=20, attempt=2)]
+    assert store.complete == [name_of(step=20, attempt=2), name_of(step=10, attempt=2)], "the newest first"
     assert store.files[name_of(step=20, attempt=2)] == {"state.index": b"index", "state.data": b"values"}
     again = FakeStore()
     deliver(again, tmp_path, stores)
@@ -138,6 +138,25 @@ def test_one_that_the_training_drops_meanwhile_arrives_all_the_same(tmp_path: Pa
     assert complete_in(tmp_path) == {}
 
 
+def test_of_those_that_the_training_has_dropped_only_the_newest_is_sent(tmp_path: Path, stores) -> None:
+    for step in (10, 20, 30):
+        write(tmp_path, step)
+    store = FakeStore(failures=10**6)
+    stores.append(CheckpointUploads(store, lambda _: None))
+    stores[-1].follow(KEY, tmp_path)
+    outgoing = tmp_path / ".outgoing"
+    deadline = threading.Event()
+    while not all((outgoing / name_of(step=step, attempt=2)).exists() for step in (10, 20, 30)):
+        assert not deadline.wait(0.01)
+    for step in (10, 20):
+        remove(tmp_path / name_of(step=step, attempt=2))
+    store.failures = 0
+    assert store.taken.wait(10)
+    deliver(store, tmp_path, stores)
+    assert store.complete == [name_of(step=30, attempt=2)]
+    assert list(outgoing.iterdir()) == []
+
+
 def test_what_a_killed_process_had_begun_goes_with_those_that_do_not_count(tmp_path: Path) -> None:
     for step in (10, 20, 30):
         write(tmp_path, step)
@@ -153,9 +172,9 @@ def test_a_refused_one_holds_up_nothing_and_links_are_not_followed(tmp_path: Pat
     secret = tmp_path / "agent.json"
     secret.write_bytes(b"key")
     folder = tmp_path / "checkpoints"
-    write(folder, 10)
-    place = folder / name_of(step=20, attempt=2)
     write(folder, 20)
+    place = folder / name_of(step=10, attempt=2)
+    write(folder, 10)
     (place / "state.data").unlink()
     (place / "state.data").symlink_to(secret)
     store = FakeStore(failures=1, failure=Rejected(409, "The replica belongs to attempt 3."))

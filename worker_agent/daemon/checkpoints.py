@@ -8,7 +8,7 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -88,9 +88,10 @@ class CheckpointCache:
 
 
 class CheckpointUploads:
-    """One thread that brings what leading processes write to the control plane, oldest first, with patience.
+    """One thread that brings what leading processes write to the control plane, newest first, with patience.
 
-    A complete checkpoint is linked aside at first sight, so that the training may drop it meanwhile. What is sent is
+    A complete checkpoint is linked aside at first sight, so that the training may drop it meanwhile; an older one that
+    it has dropped is not sent any more, so that a slow line does not fall behind without end. What is sent is
     remembered on disk; an agent that restarts goes on with the rest. `done(key)` is called for a replica that has
     ended (`finish`) when nothing of it is left to send.
     """
@@ -144,7 +145,7 @@ class CheckpointUploads:
     def _send_all(self, key: Key, folder: Path) -> bool:
         """Whether everything complete in the folder is settled: taken, or refused for good."""
         try:
-            for checkpoint in _outgoing(folder):
+            while (checkpoint := _newest_outgoing(folder)) is not None:
                 if self._closed.is_set():
                     return False
                 self._send(key, checkpoint)
@@ -186,17 +187,22 @@ def leads(launch: Launch) -> bool:
     return launch.role is Role.WORKER and launch.index == 0 and not has_chief
 
 
-def _outgoing(folder: Path) -> Iterator[Path]:
-    """The checkpoints still to send, oldest first, each as a folder of its own that nobody else changes."""
+def _newest_outgoing(folder: Path) -> Path | None:
+    """The newest checkpoint that is still to be sent, as a folder of its own that nobody else changes. Older ones that
+    the training has dropped are dropped here as well."""
+    if not folder.is_dir():
+        return None
     aside = folder / _OUTGOING
-    with contextlib.suppress(FileNotFoundError):
-        for path in folder.iterdir():
-            if is_name(path.name) and not (folder / _SENT / path.name).exists() and not (aside / path.name).exists():
-                _link_aside(path, aside)
-    if aside.is_dir():
-        yield from sorted(
-            (path for path in aside.iterdir() if is_name(path.name)), key=lambda path: order_of(path.name)
-        )
+    there = {path.name for path in folder.iterdir() if is_name(path.name)}
+    for name in there:
+        if not (folder / _SENT / name).exists() and not (aside / name).exists():
+            _link_aside(folder / name, aside)
+    linked = {path.name for path in aside.iterdir() if is_name(path.name)} if aside.is_dir() else set()
+    unsent = {name for name in linked if not (folder / _SENT / name).exists()}
+    newest = max(unsent, key=order_of, default="")
+    for name in linked - {newest} - (unsent & there):
+        shutil.rmtree(aside / name, ignore_errors=True)
+    return aside / newest if newest else None
 
 
 def _link_aside(checkpoint: Path, aside: Path) -> None:
