@@ -13,6 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from worker_agent.durable import sync_folder
 from worker_agent.protocol.checkpoints import MARKER, Candidate, Marker, Part, is_name, kept_of, order_of, problem_of
 
 _MARKER_BYTES_MAX = 16_000_000
@@ -67,11 +68,7 @@ def write_marker(checkpoint: Path, marker: Marker) -> str:
         os.fsync(file.fileno())
     partial.replace(checkpoint / MARKER)
     for folder in (checkpoint, checkpoint.parent):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_folder(folder)
     return hashlib.sha256(data).hexdigest()
 
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from worker_agent.durable import sync_folder
 from worker_agent.processes import Identity
 from worker_agent.protocol.codec import decode_record, encode
 from worker_agent.protocol.records import Exit, Left, Stream
@@ -101,7 +102,7 @@ def notify(path: str) -> None:
 
 
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace a small file so that readers see the old or the new content, never a part."""
+    """Replace a small file so that readers see the old or the new content, never a part. It survives a power cut."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     with os.fdopen(file, "wb") as out:
@@ -109,6 +110,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
         out.flush()
         os.fsync(out.fileno())
     temporary.replace(path)
+    sync_folder(path.parent)
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

@@ -41,7 +41,8 @@ class Slice:
 
 
 class Writer:
-    """Appends records. Continues behind the last whole record of an existing stream, cutting off a torn tail.
+    """Appends records. Continues behind the last whole record of an existing stream, cutting off a torn tail; but never
+    before what is known to be stored with the control plane, of which a power cut may have taken the last away.
 
     One thread at a time. `append` only buffers; `flush` makes everything visible to readers with one write.
     """
@@ -56,6 +57,10 @@ class Writer:
         self._file = self._open_segment(self._start)
         os.ftruncate(self._file, self._end - self._start)
         self._buffer = bytearray()
+        if self.acknowledged > self._end:
+            os.close(self._file)
+            self._start = self._end = self.acknowledged
+            self._file = self._open_segment(self._start)
 
     @property
     def end(self) -> int:

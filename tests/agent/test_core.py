@@ -125,7 +125,10 @@ def test_an_agent_that_was_restarted_during_an_upload_forgets_in_the_end() -> No
 
 def test_what_an_earlier_agent_left() -> None:
     running = Core()
-    assert running.handle(Restored(KEY, LAUNCH, has_ended=False, is_uploaded=False)) == [Ship(KEY), Spawn(LAUNCH)]
+    assert running.handle(Restored(KEY, LAUNCH, has_ended=False, is_uploaded=False)) == [
+        Ship(KEY),
+        Spawn(LAUNCH, restored=True),
+    ]
     ended = Core()
     assert ended.handle(Restored(KEY, LAUNCH, has_ended=True, is_uploaded=False)) == [Ship(KEY), Upload(KEY, LAUNCH)]
     delivered = Core()

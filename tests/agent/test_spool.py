@@ -49,6 +49,21 @@ def test_nothing_is_visible_before_the_flush(tmp_path: Path) -> None:
     writer.close()
 
 
+def test_after_a_power_cut_it_goes_on_behind_what_is_stored_elsewhere(tmp_path: Path) -> None:
+    writer = written(tmp_path, [b"kept", b"shipped, but never on the disk"])
+    stored = writer.end
+    writer.close()
+    os.truncate(segments(tmp_path)[-1], 12)  # the first record
+    Reader(tmp_path).acknowledge(stored)
+    written(tmp_path, [b"the end"]).close()
+    assert everything(tmp_path, stored) == [b"the end"]
+    assert length(tmp_path) == stored + 15
+    assert tail(tmp_path, segments=1) == [b"the end"]
+    gap = decode_record(everything(tmp_path)[1])
+    assert isinstance(gap, Gap)
+    assert gap.size_bytes == stored - 12
+
+
 def test_limits_of_one_read(tmp_path: Path) -> None:
     written(tmp_path, [b"x" * 100] * 10).close()
     reader = Reader(tmp_path)

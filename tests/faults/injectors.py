@@ -17,6 +17,7 @@ import httpx
 import psutil
 
 from tests.faults import counting
+from tests.faults.disks import no_ext4
 from tests.faults.machines import Machine, settle
 from tests.faults.yard import CONTROL, NODES, Yard, until
 from worker_agent.protocol.reports import REPORTS_KEY
@@ -162,6 +163,23 @@ def machine_lost(scene: Scene, *, node: str = "", notice_s: float = 0.0) -> None
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     settle(scene.long_s)
+    machine.plug_in()
+    scene.yard.start_agent(node)
+    scene.yard.wait_for_nodes()
+
+
+def power_cut(scene: Scene, *, seconds: Callable[[Scene], float]) -> None:
+    """All that runs there is gone, and so is what its disk had not synchronised. It starts again after so long."""
+    node = scene.node()
+    machine = scene.yard.machines[node]
+    machine.unplug()
+    scene.yard.disks[node].lose_power()
+    machine.kill("agent")
+    for process in scene.yard.training(node=node):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    scene.yard.disks[node].recover()
+    settle(seconds(scene))
     machine.plug_in()
     scene.yard.start_agent(node)
     scene.yard.wait_for_nodes()
@@ -315,6 +333,8 @@ FAULTS = (
     Fault("deaf, long", LONG_CUT, partial(cut_off, seconds=_long, **DEAF), no_nftables),
     Fault("mute, long", LONG_CUT, partial(cut_off, seconds=_long, **MUTE), no_nftables),
     Fault("machine lost", LOST, machine_lost),
+    Fault("power cut, short", LOST, partial(power_cut, seconds=_short), no_ext4),
+    Fault("power cut, long", LOST, partial(power_cut, seconds=_long), no_ext4),
     Fault("machine shut down", NOTICE, partial(machine_lost, notice_s=4.0)),
     Fault("rank killed", RANK, partial(rank_signalled, number=signal.SIGKILL)),
     Fault("rank asked from outside to leave", NOTICE, partial(rank_signalled, number=signal.SIGTERM)),

@@ -68,7 +68,8 @@ class PaperYard:
             case "replicas":
                 number = query["attempt"]
                 row = {"id": number, "role": "worker", "index": 0, "node": "a", "port": 21000, "status": "exited"}
-                return [row | {"signal": 9 if number == 1 else None, "cause": "signal" if number == 1 else "completed"}]
+                ending: dict[str, object] = {"exit_code": 0, "cause": "completed"}
+                return [row | (ending if number > 1 else {"exit_code": None, "cause": "signal"})]
             case "series":
                 rows = [
                     {"attempt": n, "replica": "worker:0", "steps": steps, "values": [1.0 / step for step in steps]}

@@ -30,6 +30,7 @@ from orchestrator.embedded.startup import ADMINISTRATOR
 from tests.environment import ROOT, child_environment
 from tests.faults import counting
 from tests.faults.database import Database, Postgres, Sqlite
+from tests.faults.disks import Disk
 from tests.faults.machines import Network
 
 NODES = ("a", "b", "c")
@@ -38,7 +39,6 @@ PORTS = (21000, 21399)
 CONTROL = ("redis", "web", "celery", "sweep", "ingest")
 TERMINAL = ("succeeded", "failed", "stopped")
 START_LIMIT_S = 120.0
-DISK_MB = 128
 
 # Somebody else's process: it notes whatever signal reaches it, and goes on.
 BYSTANDER = """
@@ -107,6 +107,8 @@ class Yard(AbstractContextManager["Yard"]):
             trust_env=False,
         )
         self.pages = httpx.Client(base_url=self.url, timeout=20, trust_env=False)
+        self.disks: dict[str, Disk] = {}
+        self._platters = home / "platters"
         self.bystanders: dict[str, int] = {}
         self._groups: list[str] = []
 
@@ -261,9 +263,12 @@ class Yard(AbstractContextManager["Yard"]):
             self.restart(name)
         until(self.answers, within_s=START_LIMIT_S, what=lambda: self.control.log("web").read_text()[-3000:])
         cluster = {"name": counting.CLUSTER, "port_first": PORTS[0], "port_last": PORTS[1]}
+        self._platters.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "trainyard-faults", str(self._platters)], check=True)
         self.post("/clusters", cluster | {"checkpoint_place": str(self.shared) if self._shares else ""})
         for name in self.machines:
-            self._mount(name)
+            self.disks[name] = Disk(self.agent_folder(name), self._platters)
+            self.disks[name].make()
             self.bystanders[name] = self.start_bystander(name)
             self._make_clock(name)
             self.start_agent(name)
@@ -291,9 +296,10 @@ class Yard(AbstractContextManager["Yard"]):
         self.database.give_back()
         self.network.close()
         self.database.close()
-        for name in NODES:
-            if os.path.ismount(self.agent_folder(name)):
-                subprocess.run(["umount", "-l", str(self.agent_folder(name))], check=True)
+        for disk in self.disks.values():
+            disk.unmount()
+        if os.path.ismount(self._platters):
+            subprocess.run(["umount", "-l", str(self._platters)], check=True)
 
     def answers(self) -> bool:
         """Whether the web server says that it is ready."""
@@ -301,12 +307,6 @@ class Yard(AbstractContextManager["Yard"]):
             return self.pages.get("/readyz").status_code == httpx.codes.OK
         except httpx.HTTPError:
             return False
-
-    def _mount(self, name: str) -> None:
-        path = self.agent_folder(name)
-        path.mkdir(parents=True)
-        line = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m,mode=0700", "trainyard-faults", str(path)]
-        subprocess.run(line, check=True)
 
     def _sign_in(self) -> None:
         form = self.pages.get("/sign-in/").text

@@ -61,12 +61,15 @@ class Agent:
         self._checkpoints = CheckpointUploads(self._control_plane, self._on_uploaded)
         self._uploads = Uploader(self._control_plane, self._checkpoints.finish)
         code = CodeStore(data, self._control_plane)
+        permits = Permits(identity.redis_url)
         self._supervisor = Supervisor(
             self._journal,
             code,
             CheckpointCache(self._control_plane),
             self._zygotes,
             self._events.put,
+            allow=permits.allow,
+            knows=lambda key: self._shipper.knows(key),
         )
         self._shipper = Shipper(
             Shipping(node_id=identity.node_id, key=identity.key),
@@ -82,7 +85,6 @@ class Agent:
             devices=lambda: self._devices.slots(identity.cpu_slots),
             tell=self._shipper.tell,
         )
-        permits = Permits(identity.redis_url)
         self._commands = CommandWorker(identity, CommandDoor(identity, self._events.put, permits.allow))
         self._deciding = threading.Thread(target=self._decide, name="core", daemon=True)
         self._beating = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -135,9 +137,9 @@ class Agent:
                         return
                 case c.Ship(key):
                     self._shipper.add(key, self._journal.spool(key))
-                case c.Spawn(launch):
+                case c.Spawn(launch, restored):
                     self._follow_checkpoints(launch)
-                    self._supervisor.spawn(launch)
+                    self._supervisor.spawn(launch, restored=restored)
                 case c.SignalStop(key, cause, reason, grace_s, save, stacks):
                     request = StopRequest(
                         at=time.time(), cause=cause, reason=reason, grace_s=grace_s, save=save, stacks=stacks

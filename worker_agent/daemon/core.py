@@ -124,9 +124,10 @@ class Ship:
 
 @dataclass(frozen=True, slots=True)
 class Spawn:
-    """Prepare and start it, or find it running already."""
+    """Prepare and start it, or find it running already; `restored` if an earlier agent was told to."""
 
     launch: Launch
+    restored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,7 @@ class Core:
             uploads: list[Instruction] = [Upload(key, launch)] if launch is not None and not is_uploaded else []
             return [Ship(key), *uploads]
         self.held[key] = Held(launch, Phase.PREPARING)
-        return [Ship(key), Spawn(launch)]
+        return [Ship(key), Spawn(launch, restored=True)]
 
     def _started(self, key: Key, pid: int) -> list[Instruction]:
         replica = self.held.get(key)

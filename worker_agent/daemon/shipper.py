@@ -137,6 +137,10 @@ class Shipper:
         self._changes.append((key, spool))
         self.wake()
 
+    def knows(self, key: Key) -> bool:
+        """Whether the control plane has been asked how far this replica's streams are stored."""
+        return self._shipping.knows(key)
+
     def drop(self, key: Key) -> None:
         """End with a replica's streams."""
         self._changes.append((key, None))

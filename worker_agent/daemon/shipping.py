@@ -57,6 +57,11 @@ class Shipping:
         self._key = key
         self._feeds: dict[str, Feed] = {}
         self._acks_read_at = float("-inf")
+        self._known: frozenset[Key] = frozenset()
+
+    def knows(self, key: Key) -> bool:
+        """Whether the control plane has been asked how far this replica's streams are stored. For any thread."""
+        return key in self._known
 
     def add(self, key: Key, spool: Path) -> None:
         """Begin with a replica's streams, at their beginning until an acknowledgement says otherwise."""
@@ -104,6 +109,7 @@ class Shipping:
             feed.acked = offset
             with contextlib.suppress(OSError):  # a full disk: the training keeps some checkpoints for longer
                 feed.reader.acknowledge(offset)
+        self._known = frozenset(feed.key for feed in self._feeds.values())
 
     def _rewind_if_lost(self, channel: Channel, feed: Feed, *, clock: float) -> None:
         """Begin again at the acknowledged offset when what was shipped is neither stored nor waiting."""

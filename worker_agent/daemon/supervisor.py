@@ -59,10 +59,12 @@ class Refused(Exception):
 
 @dataclass(slots=True)
 class _Replica:
-    """A replica between launch and end. `lock` guards who its shim is against a stop at the same moment."""
+    """A replica between launch and end; `restored` if an earlier agent was told of it. `lock` guards who its shim is
+    against a stop at the same moment."""
 
     launch: Launch
     folder: Path
+    restored: bool
     stopping: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     shim: Identity | None = None
@@ -70,7 +72,8 @@ class _Replica:
 
 
 class Supervisor:
-    """All replicas of this node; `post` takes the events for the core."""
+    """All replicas of this node; `post` takes the events for the core. `allow` says whether a launch is still wanted,
+    `knows` whether it is known how far a replica's streams are stored."""
 
     def __init__(
         self,
@@ -79,18 +82,24 @@ class Supervisor:
         checkpoints: CheckpointCache,
         zygotes: Zygotes,
         post: Callable[[Event], None],
+        *,
+        allow: Callable[[Launch], bool],
+        knows: Callable[[Key], bool],
     ) -> None:
         self._journal = journal
         self._code = code
         self._checkpoints = checkpoints
         self._zygotes = zygotes
         self._post = post
+        self._allow = allow
+        self._knows = knows
         self._replicas: dict[Key, _Replica] = {}
 
-    def spawn(self, launch: Launch) -> None:
-        """Start the replica, or find the shim that an earlier agent started; in a thread of its own."""
+    def spawn(self, launch: Launch, *, restored: bool = False) -> None:
+        """Start the replica, or find the shim that an earlier agent started; in a thread of its own. One that was left
+        by an earlier agent (`restored`) and has no shim is started if it is still wanted."""
         key = Key(launch.replica_id, launch.attempt)
-        replica = _Replica(launch, self._journal.folder(key))
+        replica = _Replica(launch, self._journal.folder(key), restored)
         self._replicas[key] = replica
         if read_stop(replica.folder) is not None:
             replica.stopping.set()
@@ -122,6 +131,8 @@ class Supervisor:
     def _run(self, key: Key, replica: _Replica) -> None:
         try:
             if read_shim_state(replica.folder) is None:
+                if replica.restored:
+                    self._check_permit(key, replica)
                 self._start(replica)
             self._watch(key, replica)
             self._settle(key, replica)
@@ -134,6 +145,18 @@ class Supervisor:
             self.write_exit(key, cause=Cause.LAUNCH_REFUSED, message=f"The agent could not start it: {error}.")
         del self._replicas[key]
         self._post(Ended(key))
+
+    def _check_permit(self, key: Key, replica: _Replica) -> None:
+        """Raises `Refused` when a launch that an earlier agent has not begun may have been given to another node."""
+        self._wait_for_acks(key)
+        if not self._allow(replica.launch):
+            raise Refused(Cause.NODE_LOST, "Its agent was gone before it began, and nobody waits for it any more.")
+
+    def _wait_for_acks(self, key: Key) -> None:
+        """What an earlier agent left is settled only when it is known how far it is stored: a power cut may have taken
+        away what was shipped last, and what is written now has to come behind it."""
+        while not self._knows(key):
+            time.sleep(_FIRST_LOOK_S)
 
     def _start(self, replica: _Replica) -> None:
         """Code, checkpoint, port, place for checkpoints, shim. Raises `Refused`."""
@@ -202,6 +225,7 @@ class Supervisor:
         first = state.shim if state is not None else replica.shim
         left = end_orphans(replica.folder, replica.launch, state or ShimState(shim=first)) if first else []
         request = read_stop(replica.folder)
+        self._wait_for_acks(key)
         if request is not None and not request.save:  # whether it had saved, nobody knows
             self.write_exit(key, cause=request.cause, message=request.reason, left=left)
         elif first is not None and first.boot_id != boot_id():
