@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.gang import Gang, Zygote, gang
+from tests.trainer.gang import Gang, Zygote, gang, wait_until
 from worker_agent.checkpoint_folder import complete_in
 from worker_agent.protocol.checkpoints import MARKER
 from worker_agent.protocol.records import Checkpointed, Facts, Stream
@@ -87,9 +87,10 @@ def test_a_torn_one_is_passed_over_and_the_last_ones_and_the_best_are_kept(keras
     trained = gang(tmp_path / "1", TINY, Strategy.ONE_DEVICE, checkpoints=folder, **spec)
     lead = trained["worker:0"]
     spool = Path(lead.plan.spool) / Stream.TRAINER
-    spool.mkdir(parents=True)
+    trained.start(keras3)
+    wait_until(lambda: lead.said(Stream.TRAINER), 60, "it speaks")
     Reader(spool).acknowledge(10**9)  # else those that the control plane may know stay as well
-    trained.start(keras3).wait()
+    trained.wait()
     ranked = sorted(lead.of(Checkpointed), key=lambda each: each.metrics["val_loss"])
     assert sorted(complete_in(folder)) == sorted({ranked[0].name, *(f"step-{step:010d}-a1" for step in (24, 30))})
 
