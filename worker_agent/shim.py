@@ -244,7 +244,7 @@ class _Shim:
         return StopRequest(
             at=time.time(),
             cause=Cause.PREEMPTED,
-            reason="It was ended by a SIGTERM that Trainyard did not send.",
+            reason="A SIGTERM that Trainyard did not send ended it.",
             grace_s=_PREEMPTED_GRACE_S,
             save=keeps_checkpoints(self._plan.launch.spec),
         )

@@ -134,7 +134,7 @@ def _signalled(number: int, *, killed_for_memory: bool, last_lines: list[str]) -
     if number == signal.SIGKILL and killed_for_memory:
         return Cause.OUT_OF_MEMORY, "The machine ran out of memory: the kernel ended the process (SIGKILL)."
     if number == signal.SIGTERM:
-        return Cause.PREEMPTED, _with_lines("It was ended by a SIGTERM that Trainyard did not send.", last_lines)
+        return Cause.PREEMPTED, _with_lines("A SIGTERM that Trainyard did not send ended it.", last_lines)
     return Cause.SIGNAL, _with_lines(f"The process was killed by signal {number} ({_signal_name(number)}).", last_lines)
 
 

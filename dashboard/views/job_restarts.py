@@ -32,7 +32,7 @@ def restarts_of(job: Any) -> list[RestartRow]:
 
 
 def _row(view: queries.RestartView, counts: str) -> RestartRow:
-    lasted, away = MISSING if view.seconds_lost is None else duration(view.seconds_lost), ""
+    lasted, away = MISSING if view.seconds_lost is None else duration(round(view.seconds_lost)), ""
     if view.replicas and view.lost_since is None:
         lasted = "none"
         away = f"away {duration((view.running_at - view.failed_at).total_seconds())}" if view.running_at else ""

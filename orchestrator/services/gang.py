@@ -21,7 +21,7 @@ from orchestrator.services import outbox, pausing, replacing, standing, transiti
 from orchestrator.services.standing import replica_facts
 from orchestrator.services.transitions import announce_replicas, move_job, move_replica
 from worker_agent.protocol.records import Exit
-from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
+from worker_agent.protocol.states import NODE_LEAVES, Cause, JobStatus, ReplicaStatus, Strategy
 
 # A process that trains is at work; under parameter servers, workers and ps are when they serve the coordinator; an
 # evaluator when it waits for checkpoints.
@@ -285,14 +285,18 @@ def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
     gang = tuple(replica_facts(row) for row in rows)
     root = failure.root_cause(gang)
     failed = root if root is not None and root.cause is cause is not Cause.PAUSED else None
-    known = failed is not None and is_culprit(failed)
+    if cause is Cause.PAUSED:  # nobody's failure, but a node may have asked for it
+        failed_on = next((row.node for row in rows if row.cause in NODE_LEAVES), None)
+    else:
+        known = failed is not None and is_culprit(failed)
+        failed_on = next((row.node for row in rows if known and replica_facts(row) == failed), None)
     Attempt.objects.filter(job=job, number=job.attempt, ended_at=None).update(
         cause=cause.value,
         reason=reason,
         ended_at=now,
         step_reached=job.step,
         blame=failure.blame_in(gang, failed).value if failed else "",
-        failed_on=next((row.node for row in rows if known and replica_facts(row) == failed), None),
+        failed_on=failed_on,
     )
 
 

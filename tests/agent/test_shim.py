@@ -200,7 +200,7 @@ def test_a_sigterm_from_outside_is_told_as_such(run: Run, answer: str) -> None:
     os.kill(state.child_pid, signal.SIGTERM)
     end = running.exit()
     assert (end.code, end.signal, end.cause) == (None, 15, Cause.PREEMPTED)
-    assert end.message.startswith("It was ended by a SIGTERM that Trainyard did not send.")
+    assert end.message.startswith("A SIGTERM that Trainyard did not send ended it.")
 
 
 def test_a_shim_that_is_asked_from_outside_asks_its_process_to_save(run: Run) -> None:

@@ -45,7 +45,7 @@ LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Conne
         (CODE_3, LastWords(), None, False, Cause.EXIT_CODE, "ended with exit code 3. The last lines it wrote:\nboom"),
         (KILLED, LastWords(), None, False, Cause.SIGNAL, "was killed by signal 9 (SIGKILL)"),
         (KILLED, LastWords(), None, True, Cause.OUT_OF_MEMORY, "ran out of memory"),
-        (TERMINATED, LastWords(), None, True, Cause.PREEMPTED, "was ended by a SIGTERM that Trainyard did not send"),
+        (TERMINATED, LastWords(), None, True, Cause.PREEMPTED, "A SIGTERM that Trainyard did not send ended it."),
         (TERMINATED, LastWords(), SPOT, False, Cause.PREEMPTED, "It left without saving."),
         (TERMINATED, LastWords(), SPOT_SCRIPT, False, Cause.PREEMPTED, "A SIGTERM from outside."),
         (SAVED, LastWords(paused=True), SPOT, False, Cause.PREEMPTED, "It saved a checkpoint and left."),

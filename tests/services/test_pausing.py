@@ -72,7 +72,7 @@ def test_a_gang_that_saves_and_leaves_unasked_goes_back_into_the_queue(
     assert job.status == JobStatus.SUBMITTED
     assert ("trainyard.dispatch_job", {"job_id": job.pk}) in enqueued
     attempt = Attempt.objects.get(job=job)
-    assert (attempt.cause, attempt.blame, attempt.failed_on) == (Cause.PAUSED, "", None)
+    assert (attempt.cause, attempt.blame, attempt.failed_on) == (Cause.PAUSED, "", replicas[1].node)
     assert attempt.reason == "worker 1 on node-2 was asked from outside to leave."
     launch(job, later(now, 3))
     (row,) = restarts.of_job(job)

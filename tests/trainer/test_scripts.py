@@ -286,6 +286,7 @@ def test_a_script_may_handle_the_signal_itself(tmp_path: Path, keras3: Zygote) -
     job.stop()
     job.wait(10)
     assert "saved\n" in lead.log()
+    assert lead.exit().cause is Cause.STOPPED, "it left because it was asked to, not at its end"
 
 
 def test_a_worker_that_dies_early_is_not_waited_for(tmp_path: Path, keras3: Zygote) -> None:

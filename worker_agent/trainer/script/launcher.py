@@ -49,7 +49,7 @@ def conduct(run: Run, sink: Sink) -> int:
     stop = ScriptStop(run.folder, leave=emitter.close)
     try:
         code = _launch(run, emitter, stop)
-        if code == ExitCode.COMPLETED:
+        if code == ExitCode.COMPLETED and not stop.asked:  # else it may have left because it was asked to
             emitter.phase("done")
     except (Stopped, KeyboardInterrupt):
         code = ExitCode.STOPPED

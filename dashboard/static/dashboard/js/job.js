@@ -138,7 +138,7 @@ function figures() {
   if (times.length) { const [who, ms] = times.reduce((a, b) => (b[1] > a[1] ? b : a)); put("ms", ms.toFixed(1)); if (times.length > 1) put("ms-note", `slowest: ${replicaName(who)}`); }
   if (steps.length) put("sps", steps[0][1].toFixed(1));
   metric();
-  for (const row of rows()) {
+  for (const row of rows().filter((r) => r.dataset.status === "running")) {
     const beat = beats[row.dataset.replicaId], ms = store.last("step_time_ms", row.dataset.replica);
     if (beat) { setText($("[data-live=cpu]", row), `${Math.round(beat.cpu_percent)} %`); setText($("[data-live=memory]", row), bytes(beat.memory_bytes)); }
     if (ms != null) setText($("[data-live=ms]", row), `${ms.toFixed(1)} ms`);
