@@ -54,13 +54,11 @@ class Writer:
         starts = _segment_starts(self._folder)
         self._start = starts[-1] if starts else 0
         self._end = length(self._folder)
+        if (stored := self.acknowledged) > self._end:
+            self._start = self._end = stored
         self._file = self._open_segment(self._start)
         os.ftruncate(self._file, self._end - self._start)
         self._buffer = bytearray()
-        if self.acknowledged > self._end:
-            os.close(self._file)
-            self._start = self._end = self.acknowledged
-            self._file = self._open_segment(self._start)
 
     @property
     def end(self) -> int:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from worker_agent.protocol.records import KERNELS_VIEW
-from worker_agent.protocol.states import SAVED_CODE, Cause, ReplicaStatus, Role
+from worker_agent.protocol.states import NODE_LEAVES, SAVED_CODE, Cause, ReplicaStatus, Role
 
 LAST_LINES = " The last lines it wrote:\n"
 # Why a process may be asked to save a checkpoint and leave.
-LEAVE_TO_SAVE = frozenset({Cause.PAUSED, Cause.PREEMPTED, Cause.AGENT_SHUTDOWN})
+LEAVE_TO_SAVE = frozenset({Cause.PAUSED, *NODE_LEAVES})
 # A longer one is cut where it is stored.
 REASON_CHARS = 8000
 # How the trainer begins what it says of an error that another process's end explains (`worker_agent/trainer/failure`).

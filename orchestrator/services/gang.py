@@ -286,17 +286,16 @@ def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
     root = failure.root_cause(gang)
     failed = root if root is not None and root.cause is cause is not Cause.PAUSED else None
     if cause is Cause.PAUSED:  # nobody's failure, but a node may have asked for it
-        failed_on = next((row.node for row in rows if row.cause in NODE_LEAVES), None)
+        nodes = (row.node for row in rows if row.cause in NODE_LEAVES)
     else:
-        known = failed is not None and is_culprit(failed)
-        failed_on = next((row.node for row in rows if known and replica_facts(row) == failed), None)
+        nodes = (row.node for row, facts in zip(rows, gang, strict=True) if facts == failed and is_culprit(facts))
     Attempt.objects.filter(job=job, number=job.attempt, ended_at=None).update(
         cause=cause.value,
         reason=reason,
         ended_at=now,
         step_reached=job.step,
         blame=failure.blame_in(gang, failed).value if failed else "",
-        failed_on=failed_on,
+        failed_on=next(nodes, None),
     )
 
 

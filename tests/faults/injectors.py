@@ -158,14 +158,9 @@ def machine_lost(scene: Scene, *, node: str = "", notice_s: float = 0.0) -> None
                 process.terminate()
         settle(notice_s)
     machine.unplug()
-    machine.kill("agent")
-    for process in scene.yard.training(node=node):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+    _end_all(scene, node)
     settle(scene.long_s)
-    machine.plug_in()
-    scene.yard.start_agent(node)
-    scene.yard.wait_for_nodes()
+    _come_back(scene, node)
 
 
 def power_cut(scene: Scene, *, seconds: Callable[[Scene], float]) -> None:
@@ -174,13 +169,21 @@ def power_cut(scene: Scene, *, seconds: Callable[[Scene], float]) -> None:
     machine = scene.yard.machines[node]
     machine.unplug()
     scene.yard.disks[node].lose_power()
-    machine.kill("agent")
+    _end_all(scene, node)
+    scene.yard.disks[node].recover()
+    settle(seconds(scene))
+    _come_back(scene, node)
+
+
+def _end_all(scene: Scene, node: str) -> None:
+    scene.yard.machines[node].kill("agent")
     for process in scene.yard.training(node=node):
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    scene.yard.disks[node].recover()
-    settle(seconds(scene))
-    machine.plug_in()
+
+
+def _come_back(scene: Scene, node: str) -> None:
+    scene.yard.machines[node].plug_in()
     scene.yard.start_agent(node)
     scene.yard.wait_for_nodes()
 
