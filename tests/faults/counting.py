@@ -93,9 +93,9 @@ def request(
 
 
 def read(folder: Path, job_id: int) -> list[Truth]:
-    """What all processes of a job did, in the order of their attempts."""
-    paths = folder.glob(f"{job_id}-*.jsonl")
-    return sorted(map(_read, paths), key=lambda truth: (truth.attempt, truth.replica_id))
+    """What all processes of a job did, in the order of their attempts; none that was ended before its first note."""
+    begun = (path for path in folder.glob(f"{job_id}-*.jsonl") if path.stat().st_size)
+    return sorted(map(_read, begun), key=lambda truth: (truth.attempt, truth.replica_id))
 
 
 def _read(path: Path) -> Truth:

@@ -151,6 +151,11 @@ def test_what_a_killed_process_took_along_is_no_loss(yard: PaperYard) -> None:
     assert not list(INVARIANTS["I3"](evidence))
 
 
+def test_a_process_that_was_ended_before_its_first_note_has_lost_nothing(yard: PaperYard) -> None:
+    (yard.truth / "1-1-9.jsonl").touch()
+    assert not any(found(yard).values())
+
+
 def test_a_gap_that_owns_up_is_no_loss(yard: PaperYard) -> None:
     size = len(LINES[0].encode()) + 1
     yard.lines[2] = [f"… {size} bytes of output were left out (the node's disk was full)", *LINES[1:]]
