@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from worker_agent.protocol.codec import decode_record
-from worker_agent.protocol.records import Failure, Phase
+from worker_agent.protocol.records import LEAVING_PHASE, Failure, Phase
 from worker_agent.protocol.states import SAVED_CODE, Cause, Kind
 
 LAST_LINES = 8
@@ -51,10 +51,11 @@ class LastWords(msgspec.Struct, frozen=True, kw_only=True):
     done: bool = False
     paused: bool = False
     preempted: bool = False
+    leaving: bool = False
 
 
 def last_words(records: Iterable[bytes]) -> LastWords:
-    """The last failure, and whether the last phase is "done", "paused" or "preempted", among encoded records."""
+    """The last failure, and whether the last phase is one of those that say how it ends, among encoded records."""
     failure: Failure | None = None
     phase = ""
     for data in records:
@@ -67,7 +68,11 @@ def last_words(records: Iterable[bytes]) -> LastWords:
         elif isinstance(record, Phase):
             phase = record.name
     return LastWords(
-        failure=failure, done=phase == "done", paused=phase == PAUSED_PHASE, preempted=phase == PREEMPTED_PHASE
+        failure=failure,
+        done=phase == "done",
+        paused=phase == PAUSED_PHASE,
+        preempted=phase == PREEMPTED_PHASE,
+        leaving=phase == LEAVING_PHASE,
     )
 
 
@@ -101,6 +106,8 @@ def judge(
         return words.failure.cause, words.failure.message[:_MESSAGE_CHARS]
     if ending.code == 0 and (stop is None or words.done):
         return Cause.COMPLETED, "It ran to its end."
+    if stop is not None and words.leaving and stop.cause is Cause.PAUSED:
+        return Cause.PREEMPTED, "It served on until its gang had saved."
     if stop is not None:
         return stop.cause, _stopped(ending, stop)
     if ending.signal is not None:

@@ -20,7 +20,7 @@ from orchestrator.models import Attempt, Job, Node, Replica, User
 from orchestrator.services import outbox, pausing, replacing, standing, transitions
 from orchestrator.services.standing import replica_facts
 from orchestrator.services.transitions import announce_replicas, move_job, move_replica
-from worker_agent.protocol.records import Exit
+from worker_agent.protocol.records import LEAVING_PHASE, Exit
 from worker_agent.protocol.states import NODE_LEAVES, Cause, JobStatus, ReplicaStatus, Strategy
 
 # A process that trains is at work; under parameter servers, workers and ps are when they serve the coordinator; an
@@ -78,8 +78,11 @@ def on_phase(*, replica: Replica, phase: str, now: datetime) -> None:
             move_replica(replica=fresh, to=ReplicaStatus.STARTING, now=now)
         move_replica(replica=fresh, to=ReplicaStatus.RUNNING, now=now)
         advance(job_id=fresh.job_id, now=now)
-    else:
-        announce_replicas(fresh.job_id)
+        return
+    if phase == LEAVING_PHASE and fresh.job.status == JobStatus.RUNNING:  # the others save while it still serves them
+        asked = replace(replica_facts(fresh), cause=Cause.PREEMPTED)
+        pausing.begin(job=fresh.job, reason=reason_of(asked), now=now, requeue=True)
+    announce_replicas(fresh.job_id)
 
 
 @transaction.atomic
@@ -309,12 +312,13 @@ def _end(
     signal: int | None = None,
 ) -> None:
     facts = replace(replica_facts(replica), cause=cause, message=message, exit_code=exit_code, signal=signal)
+    has_served_on = cause in NODE_LEAVES and replica.job.cause == Cause.PAUSED
     move_replica(
         replica=replica,
         to=ReplicaStatus.EXITED,
         now=now,
         text=reason_of(facts),
-        kind="replica_exited" if cause in AS_MEANT or facts.has_saved else "replica_failed",
+        kind="replica_exited" if cause in AS_MEANT or facts.has_saved or has_served_on else "replica_failed",
         cause=cause.value,
         reason=message[:REASON_CHARS],
         exit_code=exit_code,

@@ -150,7 +150,9 @@ def test_leaving_with_or_without_the_replicas() -> None:
         SignalStop(KEY, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, SHUTDOWN_GRACE_S)
     ]
     late = make_launch(command_id=11, replica_id=9)
-    assert core.handle(late) == [SendAck(11, "the agent is shutting down")]
+    assert core.handle(late) == [], "it is sent again"
+    enough = Stop(command_id=12, replica_id=KEY.replica_id, attempt=KEY.attempt, reason="It has saved.")
+    assert [type(each) for each in core.handle(enough)] == [SignalStop, SendAck]
 
 
 def test_what_was_forgotten_is_remembered_within_limits() -> None:

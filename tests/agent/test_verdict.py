@@ -15,6 +15,8 @@ TERMINATED = Ending(code=None, signal=15)
 STOP = StopRequest(at=100.0, cause=Cause.STOPPED, reason="Stopped by ada.", grace_s=10)
 PAUSE = StopRequest(at=100.0, cause=Cause.PAUSED, reason="Paused by ada.", grace_s=120, save=True)
 SAVED = Ending(code=75, signal=None)
+CODE_143 = Ending(code=143, signal=None)
+ENOUGH = StopRequest(at=102.0, cause=Cause.PAUSED, reason="The chief has saved.", grace_s=5)
 SHUTDOWN = StopRequest(at=100.0, cause=Cause.AGENT_SHUTDOWN, reason="The agent was shut down.", grace_s=2)
 SPOT = StopRequest(at=100.0, cause=Cause.PREEMPTED, reason="A SIGTERM from outside.", grace_s=25, save=True)
 SPOT_SCRIPT = StopRequest(at=100.0, cause=Cause.PREEMPTED, reason="A SIGTERM from outside.", grace_s=25)
@@ -58,6 +60,9 @@ LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Conne
             "It got a SIGTERM that Trainyard did not send",
         ),
         (SAVED, LastWords(preempted=True), SPOT, False, Cause.PREEMPTED, "saved a checkpoint and left."),
+        (CODE_143, LastWords(leaving=True), ENOUGH, False, Cause.PREEMPTED, "served on until its gang had saved."),
+        (TERMINATED, LastWords(leaving=True), SPOT, False, Cause.PREEMPTED, "It left without saving."),
+        (CODE_143, LastWords(leaving=True), STOP, False, Cause.STOPPED, "Stopped by ada."),
         (CODE_3, LastWords(failure=LATE), SPOT, False, Cause.PREEMPTED, "It left without saving."),
         (CODE_3, LastWords(failure=NAN), SPOT, False, Cause.LOSS_NOT_FINITE, NAN.message),
         (Ending(code=None, signal=63), LastWords(), None, False, Cause.SIGNAL, "signal 63 (unknown)"),
@@ -133,3 +138,4 @@ def test_last_words_are_the_latest_and_survive_garbage() -> None:
     assert last_words(records[3:4]).done
     assert last_words([encode(Phase(at=2, name="paused"))]) == LastWords(paused=True)
     assert last_words([encode(Phase(at=2, name="preempted"))]) == LastWords(preempted=True)
+    assert last_words([encode(Phase(at=2, name="leaving"))]) == LastWords(leaving=True)

@@ -93,6 +93,33 @@ def test_under_parameter_servers_the_chief_saves_then_the_others_are_ended(now):
     assert job.status == JobStatus.PAUSED
 
 
+def test_the_chief_saves_while_a_server_that_is_to_leave_still_serves(now):
+    job = make_gang_job(make_lab(nodes=3), strategy=Strategy.PARAMETER_SERVER, ps=1)
+    replicas = {str(replica): replica for replica in run(job, now)}
+    for _ in range(2):
+        gang.on_phase(replica=replicas["ps:0"], phase="leaving", now=later(now, 1))
+    assert [name for name, replica in replicas.items() if stops_of(replica)] == ["chief:0"]
+    end(replicas["chief:0"], Cause.PAUSED, later(now, 2), code=75, message=SAVED)
+    end(replicas["ps:0"], Cause.PREEMPTED, later(now, 3), code=143, message="It served on.")
+    for name in ("worker:0", "worker:1"):
+        end(replicas[name], Cause.PAUSED, later(now, 3), code=143)
+    job.refresh_from_db()
+    assert job.status == JobStatus.SUBMITTED
+    attempt, asked = Attempt.objects.get(job=job), replicas["ps:0"]
+    assert (attempt.cause, attempt.blame, attempt.failed_on) == (Cause.PAUSED, "", asked.node)
+    assert attempt.reason == f"ps 0 on {asked.node_name} was asked from outside to leave."
+    assert not job.events.filter(kind="replica_failed").exists()
+
+
+def test_a_job_that_ends_already_is_not_paused_for_a_server_that_is_to_leave(now):
+    job = make_gang_job(make_lab(nodes=3), strategy=Strategy.PARAMETER_SERVER, ps=1)
+    replicas = {str(replica): replica for replica in run(job, now)}
+    jobs.stop_job(job_id=job.pk, by=job.owner, now=now)
+    gang.on_phase(replica=replicas["ps:0"], phase="leaving", now=later(now, 1))
+    job.refresh_from_db()
+    assert job.status == JobStatus.STOPPING
+
+
 @pytest.mark.parametrize("spec", [{"checkpoints_kept": 0}, {"kind": "script"}])
 def test_what_cannot_save_is_only_ended(now, spec):
     job = make_gang_job(make_lab(), **spec)

@@ -101,18 +101,26 @@ def test_a_sigterm_from_outside_makes_the_gang_save_and_leave(keras3: Zygote, tm
     assert len(complete_in(tmp_path / "checkpoints")) == 1
 
 
-def test_who_only_serves_leaves_at_once_when_asked_from_outside(tf_keras: Zygote, tmp_path: Path) -> None:
-    job = gang(tmp_path, TINY, Strategy.PARAMETER_SERVER, workers=1, ps=1, **SPEC).start(tf_keras)
-    wait_until(lambda: "serving" in job["worker:0"].phases(), 60, "it serves")
-    state = read_shim_state(Path(job["worker:0"].plan.folder))
-    assert state is not None
-    os.kill(state.shim.pid, signal.SIGTERM)
-    job.wait(20, names=["worker:0"])
-    end = job["worker:0"].exit()
+def test_who_only_serves_stays_until_the_chief_has_saved(tf_keras: Zygote, tmp_path: Path) -> None:
+    """The servers are asked from outside, one of them by its shim; the chief then by Trainyard."""
+    given = {"workers": 1, "ps": 1, "checkpoints": tmp_path / "checkpoints"}
+    job = gang(tmp_path, TINY, Strategy.PARAMETER_SERVER, **given, **SPEC).start(tf_keras)  # type: ignore[arg-type]
+    wait_until(lambda: len(job["chief:0"].progress()) > 20, 60, "it trains")
+    states = {name: read_shim_state(Path(job[name].plan.folder)) for name in ("worker:0", "ps:0")}
+    os.kill(states["worker:0"].child_pid, signal.SIGTERM)
+    os.kill(states["ps:0"].shim.pid, signal.SIGTERM)
+    for name in states:
+        wait_until(lambda name=name: job[name].phases()[-1] == "leaving", 10, "it says that it leaves")
+    ask(job["chief:0"], save=True)
+    job.wait(20, names=["chief:0"])
+    assert job["chief:0"].exit().cause is Cause.PAUSED, job["chief:0"].log()[-3000:]
+    assert len(complete_in(tmp_path / "checkpoints")) == 1
+    for name in states:
+        request = StopRequest(at=time.time(), cause=Cause.PAUSED, reason="It has saved.", grace_s=5)
+        write_stop(Path(job[name].plan.folder), request)
     job.stop()
-    assert end is not None
-    assert (end.cause, end.message) == (Cause.PREEMPTED, "It left without saving.")
-    job.wait(60)
+    job.wait(10)
+    assert {job[name].exit().cause for name in states} == {Cause.PREEMPTED}
 
 
 def test_the_chief_of_parameter_servers_saves_while_the_others_serve(tf_keras: Zygote, tmp_path: Path) -> None:

@@ -103,10 +103,10 @@ class Agent:
 
     def close(self, *, end_replicas: bool) -> None:
         """Leave: replicas are ended, or go on and are found again by the next agent."""
-        self._commands.close()
         self._events.put(c.ShutdownAsked(end_replicas=end_replicas))
         if end_replicas:
             self._wait_for_ends()
+        self._commands.close()
         self._prober.close()
         self._zygotes.close()
         self._closing.set()

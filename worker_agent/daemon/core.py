@@ -231,7 +231,7 @@ class Core:
         if key in self.held or key in self._forgotten:
             return [SendAck(launch.command_id)]
         if self.is_leaving:
-            return [SendAck(launch.command_id, "the agent is shutting down")]
+            return []  # it is sent again, to the next agent
         self.held[key] = Held(launch, Phase.PREPARING)
         return [Record(launch), SendAck(launch.command_id), Ship(key), Spawn(launch)]
 

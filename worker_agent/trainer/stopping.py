@@ -8,6 +8,9 @@ Where `stop.json` asks for a checkpoint first (a pause), the signal only says so
 and leaves by itself, in the time that the agent gives. A signal without `stop.json` is not Trainyard's: a machine that
 is about to go, or a person. It asks for the same, of a process that trains and keeps checkpoints. A second one of that
 kind, or a wish to end at once, ends it as above.
+
+A process that only serves has nothing to save, but who computes on it has: it says that it is to leave (`serves`), and
+goes on for most of the time that it is given, or until it is asked once more.
 """
 
 import os
@@ -21,6 +24,10 @@ from worker_agent.protocol.states import Cause
 from worker_agent.trainer.outcome import ExitCode, Stopped
 
 GRACE_S = 1.0
+# How long a process stays that only serves: what its shim gives after a signal from outside, less what its end takes.
+STAYS_S = 22.0
+SPARE_S = 3.0
+FOR_EVER_S = 1e9
 
 
 def take_sigterm() -> None:
@@ -39,6 +46,7 @@ class StopSignal:
         self._can_save = threading.Event()
         self._preempted = threading.Event()
         self._over = threading.Event()
+        self._say_that_it_leaves: Callable[[], None] | None = None
         threading.Thread(target=self._wait, name="stop", daemon=True).start()
 
     @property
@@ -58,6 +66,11 @@ class StopSignal:
 
     def can_save(self) -> None:
         """From now on the training looks at `saves`, and has checkpoints to write."""
+        self._can_save.set()
+
+    def serves(self, say_that_it_leaves: Callable[[], None]) -> None:
+        """From now on another process trains on this one, and keeps checkpoints."""
+        self._say_that_it_leaves = say_that_it_leaves
         self._can_save.set()
 
     def check(self) -> None:
@@ -82,12 +95,23 @@ class StopSignal:
     def _wait(self) -> None:
         signal.sigwait({signal.SIGTERM})
         while self._is_to_save():
-            self._saves.set()
-            signal.sigwait({signal.SIGTERM})
+            if signal.sigtimedwait({signal.SIGTERM}, self._begin_saving()) is None:
+                break
         self._asked.set()
         if not self._over.wait(GRACE_S):
             self._leave()
             os._exit(ExitCode.STOPPED)
+
+    def _begin_saving(self) -> float:
+        """Say it once; returns for how many seconds."""
+        is_first = not self._saves.is_set()
+        self._saves.set()
+        if self._say_that_it_leaves is None:
+            return FOR_EVER_S
+        if is_first:
+            self._say_that_it_leaves()
+        request = read_stop(self._folder)
+        return STAYS_S if request is None else max(request.grace_s - SPARE_S, 0.0)
 
     def _is_to_save(self) -> bool:
         """What the signal that has come means: to save and leave, else to leave at once."""

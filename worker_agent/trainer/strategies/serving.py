@@ -1,9 +1,12 @@
 """A process that only serves: a TensorFlow server on whose devices another process of the gang computes."""
 
 from collections.abc import Callable
+from functools import partial
 
 import tensorflow as tf
 
+from worker_agent.protocol.job_spec import keeps_checkpoints
+from worker_agent.protocol.records import LEAVING_PHASE
 from worker_agent.protocol.states import DeviceKind, Role
 from worker_agent.trainer.memory import Memory
 from worker_agent.trainer.run import Run
@@ -23,6 +26,8 @@ def serve(task: Task, *, once_there: Callable[[], None] = lambda: None) -> None:
         config=_server_config(task.run),
     )
     task.emitter.phase("serving", server.target)
+    if keeps_checkpoints(task.run.spec):
+        task.stop.serves(partial(task.emitter.phase, LEAVING_PHASE))
     once_there()
     memory = Memory(task.emitter.facts)
     while True:
