@@ -19,6 +19,7 @@ pages = [
     path("jobs/new/check/", job_new.job_check, name="job_check"),
     path("checks/<int:preflight_id>/", preflight.preflight, name="preflight"),
     path("checks/<int:preflight_id>/state/", preflight.preflight_state, name="preflight_state"),
+    path("checks/<int:preflight_id>/cancel/", preflight.preflight_cancel, name="preflight_cancel"),
     path("jobs/<int:job_id>/", job.job, name="job"),
     path("jobs/<int:job_id>/state/", job.job_state, name="job_state"),
     path("jobs/<int:job_id>/stop/", job.job_stop, name="job_stop"),

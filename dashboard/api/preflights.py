@@ -58,6 +58,15 @@ def get_preflight(request: HttpRequest, preflight_id: int) -> dict[str, Any]:
     return _shown(request, preflight_id)
 
 
+@router.delete(
+    "/preflight/{int:preflight_id}", response={204: None, **PROBLEMS}, summary="Cancel a check", throttle=WRITES
+)
+def cancel_preflight(request: HttpRequest, preflight_id: int) -> Status[None]:
+    """The nodes end what they do for it, and it is forgotten. One that a job waits for ends with the job (409)."""
+    preflights.cancel(preflight_id=preflight_id, by=person(request), now=datetime.now(UTC))
+    return Status(204, None)
+
+
 def _shown(request: HttpRequest, preflight_id: int) -> dict[str, Any]:
     view = preflights.look(preflight_id=preflight_id, by=person(request), now=datetime.now(UTC))
     return {**asdict(view), "blocked": view.blocked}

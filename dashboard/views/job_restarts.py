@@ -32,9 +32,15 @@ def restarts_of(job: Any) -> list[RestartRow]:
 
 
 def _row(view: queries.RestartView, counts: str) -> RestartRow:
-    lasted, away = MISSING if view.seconds_lost is None else duration(round(view.seconds_lost)), ""
+    lasted, away = MISSING if view.seconds_lost is None else _to_the_second(view.seconds_lost), ""
     if view.replicas and view.lost_since is None:
         lasted = "none"
-        away = f"away {duration((view.running_at - view.failed_at).total_seconds())}" if view.running_at else ""
+        away = f"away {_to_the_second((view.running_at - view.failed_at).total_seconds())}" if view.running_at else ""
     who = ", ".join(view.replicas).capitalize() or "All"
     return RestartRow(view=view, who=who, said=headline(view.reason), counts=counts, lasted=lasted, away=away)
+
+
+def _to_the_second(seconds: float) -> str:
+    """As other durations, but to the second below ten minutes: 2 min 05 s."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if 0 < minutes < 10 else duration(round(seconds))

@@ -2,12 +2,14 @@
 
 from datetime import UTC, datetime
 
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.views.decorators.http import require_safe
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.views.answers import page
 from orchestrator.services import preflights
+from orchestrator.services.errors import Conflict
 
 
 @require_safe
@@ -22,6 +24,18 @@ def preflight(request: HttpRequest, preflight_id: int) -> HttpResponse:
 def preflight_state(request: HttpRequest, preflight_id: int) -> HttpResponse:
     """Its findings alone."""
     return _printed(request, preflight_id, "dashboard/_preflight.html")
+
+
+@require_POST
+@page
+def preflight_cancel(request: HttpRequest, preflight_id: int) -> HttpResponse:
+    """End it; then the form, to which a browser without scripts has to go back anyway."""
+    try:
+        preflights.cancel(preflight_id=preflight_id, by=request.user, now=datetime.now(UTC))
+    except Conflict as error:
+        messages.error(request, str(error))
+        return redirect("preflight", preflight_id)
+    return redirect("job_new")
 
 
 def _printed(request: HttpRequest, preflight_id: int, template: str) -> HttpResponse:

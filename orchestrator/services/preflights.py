@@ -130,9 +130,7 @@ def on_probed(*, node: Node, report: Probed, now: datetime) -> None:
 def look(*, preflight_id: int, by: User, now: datetime) -> View:
     """How it stands; `NotFound` unless it is one's own (an administrator sees all)."""
     with transaction.atomic():
-        row = Preflight.objects.select_for_update().filter(pk=preflight_id).first()
-        if row is None or (row.owner_id != by.pk and not by.may_administer):
-            raise NotFound("There is no such check, or it has been forgotten: they are kept for a day.")
+        row = _seen_by(by, preflight_id)
         acked = acknowledged(row)
         unanswered = [(pk, asked) for pk, asked in _by_name(row) if "report" not in asked]
         late = [(pk, asked) for pk, asked in unanswered if row.ended_at or now > _due(row, asked, acked)]
@@ -151,11 +149,30 @@ def look(*, preflight_id: int, by: User, now: datetime) -> View:
     )
 
 
+@transaction.atomic
+def cancel(*, preflight_id: int, by: User, now: datetime) -> None:
+    """End a check that nobody waits for, and forget it; `NotFound` as `look`, `Conflict` where a job waits for it."""
+    row = _seen_by(by, preflight_id)
+    if row.job_id is not None:
+        raise Conflict(f"j-{row.job_id} waits for this check: stop the job, and it ends.")
+    if row.ended_at is None:
+        withdraw(row, now=now)
+    row.delete()
+
+
 def warnings_about(spec: JobSpec, *, by: User, now: datetime) -> list[str]:
     """What the latest check of exactly this job has found, as sentences for its history."""
     rows = Preflight.objects.filter(owner=by, job=None, created_at__gt=now - RECENT, code_id=spec.code.sha256)
     row = next((row for row in rows.order_by("-pk")[:10] if row.spec == plain(spec)), None)
     return [f"{found.what}: {found.why}" for found in _of_the_nodes(row)] if row else []
+
+
+def _seen_by(user: User, preflight_id: int) -> Preflight:
+    """The check, its row locked."""
+    row = Preflight.objects.select_for_update().filter(pk=preflight_id).first()
+    if row is None or (row.owner_id != user.pk and not user.may_administer):
+        raise NotFound("There is no such check, or it has been forgotten: they are kept for a day.")
+    return row
 
 
 def place(spec: JobSpec, view: ClusterView) -> tuple[PlannedReplica, ...] | str:

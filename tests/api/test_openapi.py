@@ -22,6 +22,7 @@ OPERATIONS = {
     ("post", "/jobs/preview"),
     ("post", "/preflight"),
     ("get", "/preflight/{preflight_id}"),
+    ("delete", "/preflight/{preflight_id}"),
     ("get", "/jobs/{job_id}"),
     ("delete", "/jobs/{job_id}"),
     ("post", "/jobs/{job_id}/stop"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.models import Node, Preflight, User
+from orchestrator.models import Command, Node, Preflight, User
 from orchestrator.services import preflights
 from tests.api.conftest import Caller, Program
 from tests.api.test_jobs import request_body
@@ -34,6 +34,16 @@ def test_a_check_from_request_to_answer(api: Program, request_body: dict[str, ob
         ("error", "the program ends", "Mend it")
     ]
     assert done["findings"][0]["node"] in done["nodes"]
+
+
+def test_a_check_that_is_cancelled_ends_on_its_nodes_and_is_forgotten(
+    api: Program, request_body: dict[str, object]
+) -> None:
+    begun = api.post("/preflight", request_body).json()["id"]
+    assert api.delete(f"/preflight/{begun}").status_code == 204
+    assert Command.objects.filter(kind="withdraw").count() == 2
+    assert api.get(f"/preflight/{begun}").status_code == 404
+    assert api.delete(f"/preflight/{begun}").status_code == 404
 
 
 def test_what_cannot_be_checked(api: Program, request_body: dict[str, object]) -> None:

@@ -25,6 +25,8 @@ def test_the_page_lists_each_restart_with_its_cost(client_of: Browser, member: U
         assert "Counts as a try (1 of 3)." in section
         for cell in (">57<", ">40<", ">17<", ">33 s<", ">node-1<"):
             assert cell in section
+    Attempt.objects.filter(job=job, number=2).update(running_at=AT + timedelta(seconds=123.5))
+    assert ">2 min 05 s<" in client_of(viewer).get(reverse("job", args=[job.pk])).content.decode()
     quiet = client_of(member).get(reverse("job", args=[make_job(owner=member).pk])).content.decode()
     assert '<div id="restarts"></div>' in quiet
 

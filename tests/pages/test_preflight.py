@@ -5,6 +5,7 @@ from django.test import Client
 
 from orchestrator.models import Node, Preflight, User
 from orchestrator.services import preflights
+from tests.factories import make_job
 from tests.pages.test_job_new import cluster, filled, person
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.reports import Probed
@@ -50,6 +51,26 @@ def test_with_scripts_it_is_a_part_of_the_form(person: Client) -> None:
     assert 'data-state="done"' in part
     assert "Nothing speaks against it on one, two" in part
     assert "<html" not in part
+
+
+def test_it_can_be_cancelled_while_it_runs(person: Client) -> None:
+    person.post(CHECK, filled())
+    row = Preflight.objects.get()
+    cancel = f"/checks/{row.pk}/cancel/"
+    assert f'formaction="{cancel}"' in person.get(f"/checks/{row.pk}/").content.decode()
+    gone = person.post(cancel)
+    assert (gone.status_code, gone["location"]) == (302, "/jobs/new/")
+    assert not Preflight.objects.exists()
+    assert person.post(cancel).status_code == 404
+
+
+def test_one_that_a_job_waits_for_is_not_cancelled(person: Client) -> None:
+    job = make_job()
+    person.post(CHECK, filled())
+    row = Preflight.objects.get()
+    Preflight.objects.update(job=job)
+    page = person.post(f"/checks/{row.pk}/cancel/", follow=True).content.decode()
+    assert f"j-{job.pk} waits for this check: stop the job, and it ends." in page
 
 
 def test_what_is_wrong_with_the_form_comes_first(person: Client) -> None:

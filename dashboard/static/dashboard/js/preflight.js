@@ -2,6 +2,7 @@
 // the form is changed, the answer is of a form that was.
 import { $, fetchParts } from "./dom.js";
 import { localTimes } from "./format.js";
+import { toast } from "./toast.js";
 const AGAIN_MS = 700, place = $("#preflight-place");
 let mine = 0;
 
@@ -23,6 +24,19 @@ export function changed() {
   note.textContent = "The form has been changed since: check again.";
   place.append(note);
 }
+// Once cancelled it is forgotten.
+place.addEventListener("click", async (e) => {
+  const button = e.target.closest("[data-cancel]");
+  if (!button) return;
+  e.preventDefault();
+  const body = new FormData();
+  body.set("csrfmiddlewaretoken", $("[name=csrfmiddlewaretoken]", button.form).value);
+  const answer = await fetch(button.formAction, { method: "POST", body, redirect: "manual" }).catch(() => null);
+  if (answer?.type !== "opaqueredirect") return toast("Not cancelled", "The control plane did not answer. Try again.", "red", "warning");
+  mine++;
+  place.replaceChildren();
+  $("#check").focus();
+});
 async function follow(url, asked) {
   if (asked !== mine) return;
   let again = true;
