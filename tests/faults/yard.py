@@ -31,6 +31,7 @@ from tests.environment import ROOT, child_environment
 from tests.faults import counting
 from tests.faults.database import Database, Postgres, Sqlite
 from tests.faults.disks import Disk
+from tests.faults.leftovers import groups_in, mounts_in, processes_in
 from tests.faults.machines import Network
 
 NODES = ("a", "b", "c")
@@ -110,7 +111,7 @@ class Yard(AbstractContextManager["Yard"]):
         self.disks: dict[str, Disk] = {}
         self._platters = home / "platters"
         self.bystanders: dict[str, int] = {}
-        self._groups: list[str] = []
+        self._groups: list[Path] = []
 
     def __enter__(self) -> "Yard":
         try:
@@ -226,17 +227,10 @@ class Yard(AbstractContextManager["Yard"]):
 
     def left_behind(self) -> list[str]:
         """What this installation has left on the machine, in words."""
-        inside = f"{self.home}/"
         left = [f"namespace {name}" for name in self.network.namespaces()]
-        for process in psutil.process_iter():
-            try:
-                words = [*process.cmdline(), *process.environ().values()]
-                if process.pid != os.getpid() and any(inside in word for word in words):
-                    left.append(f"process {process.pid} {' '.join(process.cmdline())[:200]}")
-            except psutil.Error:
-                continue
-        left += [f"mount {line.split()[1]}" for line in Path("/proc/mounts").read_text().splitlines() if inside in line]
-        left += [f"cgroup {group}" for group in self._groups if Path(group).exists()]
+        left += [f"process {process.pid} {line[:200]}" for process, line in processes_in(self.home).items()]
+        left += [f"mount {place}" for place in mounts_in(self.home)]
+        left += [f"cgroup {group}" for group in self._groups if group.exists()]
         return left + [f"file {path}" for path in self.temporary.rglob("*")]
 
     def _start(self) -> None:
@@ -283,9 +277,8 @@ class Yard(AbstractContextManager["Yard"]):
         for name in NODES:
             if "agent" in self.machines[name].programs:
                 self.machines[name].kill("agent")
-        shims = (self.home / "disks").glob("*/replicas/*/shim.json")
-        self._groups = [group for shim in shims if (group := json.loads(shim.read_text()).get("group"))]
-        at_work = [Path(group) for group in self._groups if _has_processes(Path(group))]
+        self._groups = groups_in(self.home)
+        at_work = [group for group in self._groups if _has_processes(group)]
         for process in self.training():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
