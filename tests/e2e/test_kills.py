@@ -4,7 +4,6 @@ import os
 import signal
 import socket
 import time
-from pathlib import Path
 
 import httpx
 import psutil
@@ -57,23 +56,22 @@ def test_kill_9_of_one_worker_ends_the_gang_and_says_so_and_it_goes_on_from_its_
     stack.wait_for_job(job["id"], "stopped")
 
 
-def test_web_ingest_and_celery_killed_under_a_running_job(tmp_path: Path) -> None:
-    with Stack(tmp_path) as stack:
-        job = stack.submit(**GANG, epochs=100)
-        stack.wait_for_job(job["id"], "running")
-        pids = {replica["pid"] for replica in stack.get(f"/jobs/{job['id']}/replicas")}
+def test_web_ingest_and_celery_killed_under_a_running_job(stack: Stack) -> None:
+    job = stack.submit(**GANG, epochs=80)
+    stack.wait_for_job(job["id"], "running")
+    pids = {replica["pid"] for replica in stack.get(f"/jobs/{job['id']}/replicas")}
 
-        for program in ("web", "ingest", "celery"):
-            stack.kill_program(program)
-            time.sleep(1)
-        until(lambda: _answers(stack), within_s=30, what=stack.said)
-        done = stack.wait_for_job(job["id"], "succeeded", within_s=150)
+    for program in ("web", "ingest", "celery"):
+        stack.kill_program(program)
+        time.sleep(1)
+    until(lambda: _answers(stack), within_s=30, what=stack.said)
+    done = stack.wait_for_job(job["id"], "succeeded", within_s=150)
 
-        assert done["attempt"] == 1
-        assert {replica["pid"] for replica in stack.get(f"/jobs/{job['id']}/replicas")} == pids
-        (loss,) = stack.get(f"/jobs/{job['id']}/series", names="loss", points=20_000)["loss"]
-        assert loss["steps"] == list(range(1, done["total_steps"] + 1))
-        assert done["step"] == done["total_steps"]
+    assert done["attempt"] == 1
+    assert {replica["pid"] for replica in stack.get(f"/jobs/{job['id']}/replicas")} == pids
+    (loss,) = stack.get(f"/jobs/{job['id']}/series", names="loss", points=20_000)["loss"]
+    assert loss["steps"] == list(range(1, done["total_steps"] + 1))
+    assert done["step"] == done["total_steps"]
 
 
 def _answers(stack: Stack) -> bool:
