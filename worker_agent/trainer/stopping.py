@@ -103,7 +103,7 @@ class StopSignal:
             os._exit(ExitCode.STOPPED)
 
     def _begin_saving(self) -> float:
-        """Say it once; returns for how many seconds."""
+        """Say it, once; for how many seconds this process goes on unless it is asked again."""
         is_first = not self._saves.is_set()
         self._saves.set()
         if self._say_that_it_leaves is None:
