@@ -37,7 +37,8 @@ from worker_agent.lease import Lease
 from worker_agent.oom import MemoryKills
 from worker_agent.processes import Identity, identify, signal_group
 from worker_agent.protocol.codec import decode_plan, encode
-from worker_agent.protocol.job_spec import keeps_checkpoints, keras_of
+from worker_agent.protocol.commands import saves_when_asked
+from worker_agent.protocol.job_spec import keras_of
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import KERNELS_VIEW, Gap, Left, Log, Record, Started, Stream
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
@@ -246,7 +247,7 @@ class _Shim:
             cause=Cause.PREEMPTED,
             reason="A SIGTERM that Trainyard did not send ended it.",
             grace_s=_PREEMPTED_GRACE_S,
-            save=keeps_checkpoints(self._plan.launch.spec),
+            save=saves_when_asked(self._plan.launch),
         )
 
     def _begin_stop(self, request: StopRequest) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from worker_agent.protocol.codec import decode_record
 from worker_agent.protocol.records import LEAVING_PHASE, Failure, Phase
-from worker_agent.protocol.states import SAVED_CODE, Cause, Kind
+from worker_agent.protocol.states import NODE_LEAVES, SAVED_CODE, Cause, Kind
 
 LAST_LINES = 8
 # How a training process that has saved and left names its last phase; the second where a SIGTERM from outside asked it.
@@ -33,8 +33,8 @@ class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
     stacks: bool = False
 
     def yields_to(self, later: "StopRequest") -> bool:
-        """Of two requests the first stays, but one to save gives way to one that does not wait for it."""
-        return self.save and not later.save
+        """Of two requests the first stays, but one to save gives way to one that waits less for it, or not at all."""
+        return self.save and (not later.save or later.at + later.grace_s < self.at + self.grace_s)
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,19 +45,20 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LastWords(msgspec.Struct, frozen=True, kw_only=True):
-    """What the training process itself said about its end, read from its stream."""
+    """What the training process itself said about its end, read from its stream. `leaving`: why it was to leave while
+    it served on."""
 
     failure: Failure | None = None
     done: bool = False
     paused: bool = False
     preempted: bool = False
-    leaving: bool = False
+    leaving: Cause | None = None
 
 
 def last_words(records: Iterable[bytes]) -> LastWords:
     """The last failure, and whether the last phase is one of those that say how it ends, among encoded records."""
     failure: Failure | None = None
-    phase = ""
+    last = Phase(at=0, name="")
     for data in records:
         try:
             record = decode_record(data)
@@ -66,13 +67,13 @@ def last_words(records: Iterable[bytes]) -> LastWords:
         if isinstance(record, Failure):
             failure = record
         elif isinstance(record, Phase):
-            phase = record.name
+            last = record
     return LastWords(
         failure=failure,
-        done=phase == "done",
-        paused=phase == PAUSED_PHASE,
-        preempted=phase == PREEMPTED_PHASE,
-        leaving=phase == LEAVING_PHASE,
+        done=last.name == "done",
+        paused=last.name == PAUSED_PHASE,
+        preempted=last.name == PREEMPTED_PHASE,
+        leaving=Cause(last.detail) if last.name == LEAVING_PHASE and last.detail in NODE_LEAVES else None,
     )
 
 
@@ -107,7 +108,7 @@ def judge(
     if ending.code == 0 and (stop is None or words.done):
         return Cause.COMPLETED, "It ran to its end."
     if stop is not None and words.leaving and stop.cause is Cause.PAUSED:
-        return Cause.PREEMPTED, "It served on until its gang had saved."
+        return words.leaving, "It served on until its gang had saved."
     if stop is not None:
         return stop.cause, _stopped(ending, stop)
     if ending.signal is not None:

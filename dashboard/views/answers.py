@@ -14,6 +14,11 @@ P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
 
 
+def wants_json(request: HttpRequest) -> bool:
+    """Whether a script of ours asks, and not a browser for a page."""
+    return request.accepts("application/json") and not request.accepts("text/html")
+
+
 def page(view: View[P]) -> View[P]:
     """A view whose `NotFound` is the 404 page and whose `Forbidden` is the 403 page."""
 

@@ -20,7 +20,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.forms import DEFAULTS, JobForm, cloned_form, empty_form, request_from, typed_form
-from dashboard.views.answers import page
+from dashboard.views.answers import page, wants_json
 from dashboard.views.job_choices import KINDS, LR_SCALINGS, OPTIONS, SOURCES, STRATEGIES
 from dashboard.views.job_panel import panel
 from orchestrator import catalogue
@@ -104,7 +104,6 @@ def job_check(request: HttpRequest) -> HttpResponse:
     """
     _must_run_jobs(request)
     read = _read(request)
-    wants_json = request.accepts("application/json") and not request.accepts("text/html")
     row = None
     if not read.form.errors:
         try:
@@ -115,8 +114,8 @@ def job_check(request: HttpRequest) -> HttpResponse:
             read.form.errors[""] = str(busy)
     if row is None:
         _explain(read, request.user)
-        return JsonResponse({"errors": read.form.errors}) if wants_json else _printed(request, read, 422)
-    if wants_json:
+        return JsonResponse({"errors": read.form.errors}) if wants_json(request) else _printed(request, read, 422)
+    if wants_json(request):
         return JsonResponse({"url": reverse("preflight_state", args=[row.pk])})
     return redirect("preflight", row.pk)
 

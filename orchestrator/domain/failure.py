@@ -110,9 +110,16 @@ class Relaunch:
 @dataclass(frozen=True)
 class Leave:
     """The gang saves a checkpoint and leaves, though nobody here has asked it to: the job is paused, and goes back into
-    the queue."""
+    the queue. `asked` is whose node wants it so, if that is known."""
 
-    reason: str
+    asked: ReplicaFacts | None
+
+    @property
+    def reason(self) -> str:
+        """A sentence."""
+        if self.asked is None:
+            return "Its gang was asked from outside to leave."
+        return reason_of(replace(self.asked, cause=self.asked.cause or Cause.PREEMPTED, message=""))
 
 
 @dataclass(frozen=True)
@@ -134,8 +141,8 @@ def decide(gang: GangFacts, *, now: datetime) -> Decision:
         return Wait() if live else _finish_stopping(gang)
     if gang.status not in (JobStatus.LAUNCHING, JobStatus.RUNNING):
         return Wait()
-    if gang.status is JobStatus.RUNNING and any(replica.has_saved for replica in gang.replicas):
-        return _leaves(gang, live, now)
+    if gang.status is JobStatus.RUNNING and (leaving := _leaving(gang, live)):
+        return _leaves(leaving, live, now)
     counting = _counting(gang)
     root = root_cause(counting)
     if root is not None:
@@ -175,14 +182,20 @@ def blame_in(replicas: tuple[ReplicaFacts, ...], root: ReplicaFacts) -> Blame:
     return blame_of(root)
 
 
-def _leaves(gang: GangFacts, live: list[ReplicaFacts], now: datetime) -> Wait | Leave:
-    """One of the gang was asked from outside to leave, and the others leave with it; who it was may be told later."""
-    saved = [replica for replica in gang.replicas if replica.has_saved]
-    asked = next((replica for replica in saved if replica.cause is not Cause.PAUSED), None)
-    first = min((replica.ended_at for replica in saved if replica.ended_at), default=now)
-    if asked is None and live and now - first < CONSEQUENCE_WAIT:
-        return Wait()
-    return Leave(reason_of(replace(asked, message="")) if asked else "Its gang was asked from outside to leave.")
+def _leaving(gang: GangFacts, live: list[ReplicaFacts]) -> list[ReplicaFacts]:
+    """Those who leave because of somebody outside: who has saved, or serves on for those that do. So does an evaluator
+    whose agent was shut down: it holds nothing, and where it was it cannot come back."""
+    leaving = [replica for replica in gang.replicas if replica.has_saved or replica.is_leaving]
+    failed = [replica for replica in gang.replicas if replica.cause not in roles.HARMLESS]
+    is_evaluator = all(each.role is Role.EVALUATOR and each.cause is Cause.AGENT_SHUTDOWN for each in failed)
+    return leaving or (failed if is_evaluator and live else [])
+
+
+def _leaves(leaving: list[ReplicaFacts], live: list[ReplicaFacts], now: datetime) -> Wait | Leave:
+    """The others leave with them; who was asked may be told later."""
+    asked = next((replica for replica in leaving if replica.cause is not Cause.PAUSED), None)
+    first = min((replica.ended_at for replica in leaving if replica.ended_at), default=now)
+    return Wait() if asked is None and live and now - first < CONSEQUENCE_WAIT else Leave(asked)
 
 
 def _counting(gang: GangFacts) -> tuple[ReplicaFacts, ...]:

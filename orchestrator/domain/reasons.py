@@ -22,7 +22,7 @@ COORDINATION = "coordination service"
 @dataclass(frozen=True)
 class ReplicaFacts:
     """One replica as `failure.decide` sees it. `message` is what the node said about its end; `node_takes` says whether
-    that node takes a process in its place."""
+    that node takes a process in its place; `is_leaving` that it was asked from outside to leave, and still serves."""
 
     role: Role
     index: int
@@ -34,6 +34,7 @@ class ReplicaFacts:
     signal: int | None = None
     ended_at: datetime | None = None
     node_takes: bool = True
+    is_leaving: bool = False
 
     @property
     def who(self) -> str:

@@ -15,7 +15,7 @@ from orchestrator.domain import failure, pauses
 from orchestrator.domain.failure import End, Finish, GangFacts, Leave, Relaunch, Replace, Run
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.domain.pauses import Kept, Rest
-from orchestrator.domain.reasons import REASON_CHARS, adding, is_culprit, reason_of
+from orchestrator.domain.reasons import REASON_CHARS, ReplicaFacts, adding, is_culprit, reason_of
 from orchestrator.models import Attempt, Job, Node, Replica, User
 from orchestrator.services import outbox, pausing, replacing, standing, transitions
 from orchestrator.services.standing import replica_facts
@@ -77,12 +77,10 @@ def on_phase(*, replica: Replica, phase: str, now: datetime) -> None:
         if fresh.status == ReplicaStatus.ASSIGNED:
             move_replica(replica=fresh, to=ReplicaStatus.STARTING, now=now)
         move_replica(replica=fresh, to=ReplicaStatus.RUNNING, now=now)
-        advance(job_id=fresh.job_id, now=now)
+    elif phase != LEAVING_PHASE:
+        announce_replicas(fresh.job_id)
         return
-    if phase == LEAVING_PHASE and fresh.job.status == JobStatus.RUNNING:  # the others save while it still serves them
-        asked = replace(replica_facts(fresh), cause=Cause.PREEMPTED)
-        pausing.begin(job=fresh.job, reason=reason_of(asked), now=now, requeue=True)
-    announce_replicas(fresh.job_id)
+    advance(job_id=fresh.job_id, now=now)
 
 
 @transaction.atomic
@@ -176,6 +174,7 @@ def advance(*, job_id: int, now: datetime) -> None:
         elif isinstance(decision, Relaunch):
             _relaunch(job, decision, now)
         elif isinstance(decision, Leave):
+            _note_who_asked(job, decision.asked)
             pausing.begin(job=job, reason=decision.reason, now=now, requeue=True)
         elif isinstance(decision, Rest):
             pausing.end_rest(job, decision, now=now)
@@ -283,22 +282,27 @@ def _relaunch(job: Job, decision: Relaunch, now: datetime) -> None:
     enqueue.dispatch_job(job.pk)
 
 
+def _note_who_asked(job: Job, asked: ReplicaFacts | None) -> None:
+    if asked is not None:
+        row = job.replicas.get(attempt=job.attempt, superseded=False, role=asked.role.value, index=asked.index)
+        Attempt.objects.filter(job=job, number=job.attempt).update(failed_on=row.node)
+
+
 def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
     rows = list(job.replicas.filter(attempt=job.attempt, superseded=False).select_related("node"))
     gang = tuple(replica_facts(row) for row in rows)
     root = failure.root_cause(gang)
     failed = root if root is not None and root.cause is cause is not Cause.PAUSED else None
-    if cause is Cause.PAUSED:  # nobody's failure, but a node may have asked for it
-        nodes = (row.node for row in rows if row.cause in NODE_LEAVES)
-    else:
+    attempt = Attempt.objects.filter(job=job, number=job.attempt, ended_at=None)
+    if cause is not Cause.PAUSED:  # else it is noted whose node asked for it, if one did
         nodes = (row.node for row, facts in zip(rows, gang, strict=True) if facts == failed and is_culprit(facts))
-    Attempt.objects.filter(job=job, number=job.attempt, ended_at=None).update(
+        attempt.update(failed_on=next(nodes, None))
+    attempt.update(
         cause=cause.value,
         reason=reason,
         ended_at=now,
         step_reached=job.step,
         blame=failure.blame_in(gang, failed).value if failed else "",
-        failed_on=next(nodes, None),
     )
 
 

@@ -26,7 +26,7 @@ def begin(*, job: Job, reason: str, now: datetime, requeue: bool = False, actor:
     """Ask a running job to save and leave. `reason` is a sentence; with `requeue` it goes back into the queue."""
     spec = job.typed_spec
     saving = keeps_checkpoints(spec)
-    said = f"{reason} It saves a checkpoint and leaves." if saving else f"{reason} Its processes are ended."
+    said = f"{reason} The job saves a checkpoint and leaves." if saving else f"{reason} Its processes are ended."
     move_job(
         job=job,
         to=JobStatus.PAUSING,

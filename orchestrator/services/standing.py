@@ -6,6 +6,7 @@ from orchestrator.domain.reasons import ReplicaFacts, lost_a_peer
 from orchestrator.domain.restarts import Blame, Ended, ended_of, said_by
 from orchestrator.models import Job, Replacement, Replica
 from orchestrator.services import dirty
+from worker_agent.protocol.records import LEAVING_PHASE
 from worker_agent.protocol.states import Cause, NodeState, ReplicaStatus, Role
 
 
@@ -26,6 +27,7 @@ def replica_facts(replica: Replica) -> ReplicaFacts:
         signal=replica.signal,
         ended_at=replica.ended_at,
         node_takes=takes,
+        is_leaving=replica.phase == LEAVING_PHASE and replica.status not in TERMINAL_REPLICA,
     )
 
 

@@ -60,9 +60,10 @@ LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Conne
             "It got a SIGTERM that Trainyard did not send",
         ),
         (SAVED, LastWords(preempted=True), SPOT, False, Cause.PREEMPTED, "saved a checkpoint and left."),
-        (CODE_143, LastWords(leaving=True), ENOUGH, False, Cause.PREEMPTED, "served on until its gang had saved."),
-        (TERMINATED, LastWords(leaving=True), SPOT, False, Cause.PREEMPTED, "It left without saving."),
-        (CODE_143, LastWords(leaving=True), STOP, False, Cause.STOPPED, "Stopped by ada."),
+        (CODE_143, LastWords(leaving=Cause.PREEMPTED), ENOUGH, False, Cause.PREEMPTED, "until its gang had saved."),
+        (CODE_143, LastWords(leaving=Cause.AGENT_SHUTDOWN), ENOUGH, False, Cause.AGENT_SHUTDOWN, "It served on until"),
+        (TERMINATED, LastWords(leaving=Cause.PREEMPTED), SPOT, False, Cause.PREEMPTED, "It left without saving."),
+        (CODE_143, LastWords(leaving=Cause.PREEMPTED), STOP, False, Cause.STOPPED, "Stopped by ada."),
         (CODE_3, LastWords(failure=LATE), SPOT, False, Cause.PREEMPTED, "It left without saving."),
         (CODE_3, LastWords(failure=NAN), SPOT, False, Cause.LOSS_NOT_FINITE, NAN.message),
         (Ending(code=None, signal=63), LastWords(), None, False, Cause.SIGNAL, "signal 63 (unknown)"),
@@ -121,6 +122,8 @@ def test_a_request_to_save_gives_way_to_one_that_does_not_wait_for_it() -> None:
     assert PAUSE.yields_to(STOP)
     assert PAUSE.yields_to(SHUTDOWN)
     assert not PAUSE.yields_to(PAUSE)
+    assert PAUSE.yields_to(SPOT), "it gives less time"
+    assert not SPOT.yields_to(PAUSE)
     assert not STOP.yields_to(PAUSE)
     assert not STOP.yields_to(SHUTDOWN)
 
@@ -138,4 +141,6 @@ def test_last_words_are_the_latest_and_survive_garbage() -> None:
     assert last_words(records[3:4]).done
     assert last_words([encode(Phase(at=2, name="paused"))]) == LastWords(paused=True)
     assert last_words([encode(Phase(at=2, name="preempted"))]) == LastWords(preempted=True)
-    assert last_words([encode(Phase(at=2, name="leaving"))]) == LastWords(leaving=True)
+    leaving = [encode(Phase(at=2, name="leaving", detail=detail)) for detail in ("preempted", "nothing that we know")]
+    assert last_words(leaving[:1]) == LastWords(leaving=Cause.PREEMPTED)
+    assert last_words(leaving) == LastWords()

@@ -19,13 +19,28 @@ def saved(index, cause=Cause.PAUSED, **fields):
 
 def test_a_gang_of_which_one_was_asked_from_outside_saves_and_leaves():
     asked = saved(1, Cause.PREEMPTED)
-    why = Leave("worker 1 on node-2 was asked from outside to leave.")
-    assert decide(gang(replica(0), asked), now=NOW) == decide(gang(saved(0), asked), now=NOW) == why
+    assert decide(gang(replica(0), asked), now=NOW) == decide(gang(saved(0), asked), now=NOW) == Leave(asked)
+    assert Leave(asked).reason == "worker 1 on node-2 was asked from outside to leave."
     assert decide(gang(saved(0), replica(1)), now=NOW) == Wait(), "who was asked is not known yet"
-    unknown = Leave("Its gang was asked from outside to leave.")
-    assert decide(gang(saved(0, ago_s=3), replica(1)), now=NOW) == unknown
+    assert decide(gang(saved(0, ago_s=3), replica(1)), now=NOW) == Leave(None)
+    assert Leave(None).reason == "Its gang was asked from outside to leave."
     shut_down = decide(gang(saved(0), saved(1, Cause.AGENT_SHUTDOWN)), now=NOW)
-    assert shut_down == Leave("worker 1 on node-2 was ended because the agent of its node shut down.")
+    assert shut_down.reason == "worker 1 on node-2 was ended because the agent of its node shut down."
+
+
+def test_a_server_that_is_to_leave_takes_its_gang_along_once_that_is_at_work():
+    leaves = replica(1, is_leaving=True)
+    assert decide(gang(replica(0), leaves), now=NOW) == Leave(leaves)
+    assert Leave(leaves).reason == "worker 1 on node-2 was asked from outside to leave."
+    assert decide(gang(replica(0, ReplicaStatus.STARTING), leaves, status=JobStatus.LAUNCHING), now=NOW) == Wait()
+    assert decide(gang(replica(0), leaves, status=JobStatus.LAUNCHING), now=NOW) == Run()
+
+
+def test_an_evaluator_whose_agent_was_shut_down_costs_its_gang_no_step():
+    evaluator = ended(0, Cause.AGENT_SHUTDOWN, role=Role.EVALUATOR)
+    assert decide(gang(replica(0), replica(1), evaluator), now=NOW) == Leave(evaluator)
+    failed = ended(1, Cause.EXCEPTION, message="ValueError")
+    assert isinstance(decide(gang(replica(0), failed, evaluator), now=NOW), End), "what failed by itself comes first"
 
 
 def test_who_has_saved_and_left_is_no_failure_of_a_gang_that_is_heard_of_late():

@@ -60,8 +60,11 @@ def test_it_can_be_cancelled_while_it_runs(person: Client) -> None:
     assert f'formaction="{cancel}"' in person.get(f"/checks/{row.pk}/").content.decode()
     gone = person.post(cancel)
     assert (gone.status_code, gone["location"]) == (302, "/jobs/new/")
+    assert "The check is cancelled." in person.get(gone["location"]).content.decode()
     assert not Preflight.objects.exists()
     assert person.post(cancel).status_code == 404
+    person.post(CHECK, filled())
+    assert person.post(f"/checks/{Preflight.objects.get().pk}/cancel/", **JSON).status_code == 204
 
 
 def test_one_that_a_job_waits_for_is_not_cancelled(person: Client) -> None:

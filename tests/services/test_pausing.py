@@ -7,7 +7,7 @@ from orchestrator.queries import restarts
 from orchestrator.services import draining, gang, jobs, reconcile, strays
 from orchestrator.services.errors import Conflict, Forbidden
 from tests.factories import make_user
-from tests.services.gangs import end, keep, later, launch, make_gang_job, make_lab, refreshed, run
+from tests.services.gangs import acknowledge, end, keep, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import decode_command
 from worker_agent.protocol.states import Cause, JobStatus, NodeState, Strategy
 
@@ -99,16 +99,29 @@ def test_the_chief_saves_while_a_server_that_is_to_leave_still_serves(now):
     for _ in range(2):
         gang.on_phase(replica=replicas["ps:0"], phase="leaving", now=later(now, 1))
     assert [name for name, replica in replicas.items() if stops_of(replica)] == ["chief:0"]
-    end(replicas["chief:0"], Cause.PAUSED, later(now, 2), code=75, message=SAVED)
-    end(replicas["ps:0"], Cause.PREEMPTED, later(now, 3), code=143, message="It served on.")
-    for name in ("worker:0", "worker:1"):
-        end(replicas[name], Cause.PAUSED, later(now, 3), code=143)
+    end(replicas["chief:0"], Cause.PREEMPTED, later(now, 2), code=75, message=SAVED)
+    for name in ("worker:0", "worker:1", "ps:0"):  # they were all asked, the ps first
+        end(replicas[name], Cause.PREEMPTED, later(now, 3), code=143, message="It served on.")
     job.refresh_from_db()
     assert job.status == JobStatus.SUBMITTED
     attempt, asked = Attempt.objects.get(job=job), replicas["ps:0"]
     assert (attempt.cause, attempt.blame, attempt.failed_on) == (Cause.PAUSED, "", asked.node)
     assert attempt.reason == f"ps 0 on {asked.node_name} was asked from outside to leave."
     assert not job.events.filter(kind="replica_failed").exists()
+
+
+def test_a_server_that_is_to_leave_while_the_job_is_launched_pauses_it_once_it_is_at_work(now):
+    job = make_gang_job(make_lab(nodes=3), strategy=Strategy.PARAMETER_SERVER, ps=1)
+    replicas = {str(replica): replica for replica in launch(job, now)}
+    for name in sorted(replicas, reverse=True):
+        acknowledge(replicas[name], now)
+        gang.on_started(replica=replicas[name], pid=1000, warm=False, now=now)
+        gang.on_phase(replica=replicas[name], phase="training" if name == "chief:0" else "serving", now=now)
+        if name == "ps:0":
+            gang.on_phase(replica=replicas[name], phase="leaving", now=now)
+    job.refresh_from_db()
+    assert job.status == JobStatus.PAUSING
+    assert [stop.save for stop in stops_of(replicas["chief:0"])] == [True]
 
 
 def test_a_job_that_ends_already_is_not_paused_for_a_server_that_is_to_leave(now):

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from worker_agent.protocol.commands import Command, Forget, Launch, Probe, Stop, Withdraw
-from worker_agent.protocol.job_spec import keeps_checkpoints
+from worker_agent.protocol.commands import Command, Forget, Launch, Probe, Stop, Withdraw, saves_when_asked
 from worker_agent.protocol.states import Cause, ReplicaStatus
 
 FORGOTTEN_LIMIT = 10_000
@@ -307,6 +306,6 @@ class Core:
 
 def _shut_down(key: Key, launch: Launch | None) -> SignalStop:
     """The end of a replica because its agent leaves: with a checkpoint, where it keeps any."""
-    saves = launch is not None and keeps_checkpoints(launch.spec)
+    saves = launch is not None and saves_when_asked(launch)
     grace_s = SHUTDOWN_SAVING_S if saves else SHUTDOWN_GRACE_S
     return SignalStop(key, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, grace_s, save=saves)

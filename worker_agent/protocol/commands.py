@@ -3,7 +3,7 @@
 import msgspec
 
 from worker_agent.protocol.checkpoints import Restore
-from worker_agent.protocol.job_spec import JobSpec
+from worker_agent.protocol.job_spec import JobSpec, keeps_checkpoints
 from worker_agent.protocol.states import Cause, DeviceKind, Role
 
 PERMIT_S = 30
@@ -51,6 +51,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     checkpoints: str = ""
     restore: Restore | None = None
     lease_s: float = 0.0
+
+
+def saves_when_asked(launch: Launch) -> bool:
+    """Whether it writes checkpoints together with its gang, or serves those who do."""
+    return keeps_checkpoints(launch.spec) and launch.role is not Role.EVALUATOR
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop"):

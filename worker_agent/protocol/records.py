@@ -12,7 +12,7 @@ import msgspec
 from worker_agent.protocol.states import Cause
 
 # The phase of a process that only serves, and was asked to leave by somebody else than the control plane: it serves on
-# for a while, so that its gang can be paused.
+# for a while, so that its gang can be paused. Its detail is the cause.
 LEAVING_PHASE = "leaving"
 # What a fact may be: plain JSON, so that pages and REST show it as it is.
 FactValue = Any

@@ -46,7 +46,7 @@ class StopSignal:
         self._can_save = threading.Event()
         self._preempted = threading.Event()
         self._over = threading.Event()
-        self._say_that_it_leaves: Callable[[], None] | None = None
+        self._say_why: Callable[[Cause], None] | None = None
         threading.Thread(target=self._wait, name="stop", daemon=True).start()
 
     @property
@@ -68,9 +68,9 @@ class StopSignal:
         """From now on the training looks at `saves`, and has checkpoints to write."""
         self._can_save.set()
 
-    def serves(self, say_that_it_leaves: Callable[[], None]) -> None:
-        """From now on another process trains on this one, and keeps checkpoints."""
-        self._say_that_it_leaves = say_that_it_leaves
+    def serves(self, say_why: Callable[[Cause], None]) -> None:
+        """From now on another process trains on this one, and keeps checkpoints; `say_why` tells why it is to leave."""
+        self._say_why = say_why
         self._can_save.set()
 
     def check(self) -> None:
@@ -106,11 +106,11 @@ class StopSignal:
         """Say it, once; for how many seconds this process goes on unless it is asked again."""
         is_first = not self._saves.is_set()
         self._saves.set()
-        if self._say_that_it_leaves is None:
+        if self._say_why is None:
             return FOR_EVER_S
-        if is_first:
-            self._say_that_it_leaves()
         request = read_stop(self._folder)
+        if is_first:
+            self._say_why(Cause.PREEMPTED if request is None else request.cause)
         return STAYS_S if request is None else max(request.grace_s - SPARE_S, 0.0)
 
     def _is_to_save(self) -> bool:

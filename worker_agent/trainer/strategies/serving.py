@@ -1,7 +1,6 @@
 """A process that only serves: a TensorFlow server on whose devices another process of the gang computes."""
 
 from collections.abc import Callable
-from functools import partial
 
 import tensorflow as tf
 
@@ -27,7 +26,7 @@ def serve(task: Task, *, once_there: Callable[[], None] = lambda: None) -> None:
     )
     task.emitter.phase("serving", server.target)
     if keeps_checkpoints(task.run.spec):
-        task.stop.serves(partial(task.emitter.phase, LEAVING_PHASE))
+        task.stop.serves(lambda cause: task.emitter.phase(LEAVING_PHASE, cause.value))
     once_there()
     memory = Memory(task.emitter.facts)
     while True:

@@ -2,7 +2,7 @@
 // place. Errors stand only at fields that were touched, until the form has been refused once: then at every field.
 import { $, $$ } from "./dom.js";
 import { keep, restore } from "./draft.js";
-import { changed, check } from "./preflight.js";
+import { changed, check, whyNot } from "./preflight.js";
 import { toast } from "./toast.js";
 const form = $("#new-job"), WAIT_MS = 250, LONG_TEXT_WAIT_MS = 600;
 const TOO_LARGE = "The form is larger than Trainyard takes. Shorten the program; data belongs in a folder on the nodes.";
@@ -42,7 +42,7 @@ async function ask() {
   showErrors();
 }
 function unanswered(problem) {
-  if (problem.message === "401" || problem.message === "403") return toast("Signed out", "Sign in again in another tab; what you typed stays here.", "red", "warning");
+  if (problem.message === "401" || problem.message === "403") return toast("Signed out", whyNot(401), "red", "warning");
   if (problem.message === "413") return toast("Too large", TOO_LARGE, "red", "warning");
   later(3000);
 }
@@ -100,7 +100,7 @@ asker.addEventListener("click", async (e) => {
       toast("Nothing was asked", found[""] || "What has to change stands at its field.", "red", "warning");
     }
   } catch (problem) {
-    toast("Not checked", problem.message === "413" ? TOO_LARGE : problem.message === "401" || problem.message === "403" ? "Sign in again in another tab; what you typed stays here." : "The control plane did not answer. Try again.", "red", "warning");
+    toast("Not checked", problem.message === "413" ? TOO_LARGE : whyNot(Number(problem.message)), "red", "warning");
   }
   asker.disabled = false;
 });

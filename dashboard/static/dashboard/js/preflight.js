@@ -3,6 +3,7 @@
 import { $, fetchParts } from "./dom.js";
 import { localTimes } from "./format.js";
 import { toast } from "./toast.js";
+export const whyNot = (status) => (status === 401 || status === 403 ? "Sign in again in another tab; what you typed stays here." : "The control plane did not answer. Try again.");
 const AGAIN_MS = 700, place = $("#preflight-place");
 let mine = 0;
 
@@ -29,10 +30,15 @@ place.addEventListener("click", async (e) => {
   const button = e.target.closest("[data-cancel]");
   if (!button) return;
   e.preventDefault();
+  if (button.disabled) return;
+  button.disabled = true;
   const body = new FormData();
   body.set("csrfmiddlewaretoken", $("[name=csrfmiddlewaretoken]", button.form).value);
-  const answer = await fetch(button.formAction, { method: "POST", body, redirect: "manual" }).catch(() => null);
-  if (answer?.type !== "opaqueredirect") return toast("Not cancelled", "The control plane did not answer. Try again.", "red", "warning");
+  const answer = await fetch(button.formAction, { method: "POST", body, headers: { Accept: "application/json" } }).catch(() => null);
+  if (answer?.status !== 204 && answer?.status !== 404) {
+    button.disabled = false;
+    return toast("Not cancelled", whyNot(answer?.status), "red", "warning");
+  }
   mine++;
   place.replaceChildren();
   $("#check").focus();
