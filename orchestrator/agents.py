@@ -49,6 +49,9 @@ class AgentGateway(Protocol):
     def withdraw(self, launches: list[int]) -> None:
         """From now on no agent begins these launches (ids of their commands); or raise `NotSent`."""
 
+    def renew(self, launches: list[int]) -> None:
+        """Their permits last as if they were sent now; what is withdrawn or gone stays so. Or raise `NotSent`."""
+
 
 class CeleryGateway:
     """Through the broker, to queue `node.<id>`. The envelope expires, and so does the message in the queue."""
@@ -78,9 +81,19 @@ class CeleryGateway:
         except (RedisError, OSError) as error:
             raise NotSent(str(error)) from error
 
+    def renew(self, launches: list[int]) -> None:
+        """Let what lies there lie for longer; no value is written, so none comes back that was taken away."""
+        try:
+            with self._redis.pipeline(transaction=False) as pipeline:
+                for launch in launches:
+                    pipeline.expire(permit_of(launch), _permit_s())
+                pipeline.execute()
+        except (RedisError, OSError) as error:
+            raise NotSent(str(error)) from error
+
     def _permit(self, key: str) -> bool:
         """Permit it, or permit it for longer; False when it has been withdrawn, which is for good."""
-        lasting_s = max(PERMIT_S, math.ceil(2 * settings.COMMAND_RESEND_S))
+        lasting_s = _permit_s()
         if self._redis.set(key, PERMITTED, ex=lasting_s, nx=True):
             return True
         if self._redis.get(key) == WITHDRAWN:
@@ -95,12 +108,17 @@ class CeleryGateway:
         )
 
 
+def _permit_s() -> int:
+    return max(PERMIT_S, math.ceil(2 * settings.COMMAND_RESEND_S))
+
+
 class FakeGateway:
     """Keeps what it was given. `broken` makes it refuse, as a broker that is down does."""
 
     def __init__(self) -> None:
         self.parcels: list[Parcel] = []
         self.withdrawn: list[int] = []
+        self.renewed: list[int] = []
         self.broken = False
 
     def send(self, parcel: Parcel, *, now: datetime) -> None:
@@ -114,6 +132,12 @@ class FakeGateway:
         if self.broken:
             raise NotSent("the broker is down")
         self.withdrawn += launches
+
+    def renew(self, launches: list[int]) -> None:
+        """Remember them."""
+        if self.broken:
+            raise NotSent("the broker is down")
+        self.renewed += launches
 
     @property
     def commands(self) -> list[Command]:

@@ -107,6 +107,22 @@ def withdraw_launch(replica: Replica) -> None:
         agents.gateway().withdraw(launches)
 
 
+def renew_permits() -> None:
+    """What an agent has taken and not begun stays permitted: the next agent asks, should this one be killed."""
+    awaited = Command.objects.filter(
+        kind="launch",
+        replica__status=ReplicaStatus.STARTING.value,
+        replica__pid=None,
+        replica__stop_sent_at=None,
+        replica__attempt=F("replica__job__attempt"),
+    )
+    if launches := list(awaited.values_list("pk", flat=True)):
+        try:
+            agents.gateway().renew(launches)
+        except agents.NotSent as error:
+            logger.warning("the permits of %s launches were not renewed: %s", len(launches), error)
+
+
 def resend(*, now: datetime) -> int:
     """Send again what was not acknowledged; close what is no longer needed. Returns how many were sent."""
     overdue = now - timedelta(seconds=settings.COMMAND_RESEND_S)

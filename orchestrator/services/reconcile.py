@@ -96,8 +96,9 @@ def stop_hung_gangs(*, now: datetime) -> None:
 
 
 def resend_commands(*, now: datetime) -> None:
-    """Commands that nobody acknowledged."""
+    """Commands that nobody acknowledged; launches that were, and have not begun, stay permitted."""
     outbox.resend(now=now)
+    outbox.renew_permits()
 
 
 def dispatch_waiting(*, now: datetime) -> None:

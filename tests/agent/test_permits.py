@@ -50,12 +50,29 @@ def test_a_launch_is_permitted_while_it_is_sent_and_never_again_once_withdrawn(s
     assert sent == ["node.0123456789ab"] * 2
 
 
+def test_a_permit_is_renewed_and_what_was_withdrawn_or_is_gone_stays_so(server: RedisServer) -> None:
+    gateway, permits = agents.CeleryGateway(), Permits(server.url)
+    send(gateway)
+    with redis.Redis.from_url(server.url) as client:
+        client.expire(permit_of(7), 3)
+        gateway.renew([7, 8])
+        assert 3 < client.ttl(permit_of(7)) <= PERMIT_S
+        assert not client.exists(permit_of(8))
+    assert permits.ask(LAUNCH) is True
+    gateway.withdraw([7])
+    gateway.renew([7])
+    assert permits.ask(LAUNCH) is False
+
+
 def test_without_redis_nothing_is_permitted_and_nothing_counts_as_withdrawn(server: RedisServer) -> None:
     gateway, permits = agents.CeleryGateway(), Permits(server.url)
     send(gateway)
     server.kill()
     assert not permits.allow(LAUNCH)
+    assert permits.ask(LAUNCH) is None
     with pytest.raises(agents.NotSent):
         gateway.withdraw([7])
+    with pytest.raises(agents.NotSent):
+        gateway.renew([7])
     with pytest.raises(agents.NotSent):
         send(gateway)

@@ -143,7 +143,7 @@ STRATEGIES: list[Any] = [
 def test_a_job_runs_to_success_before_ones_eyes(
     page: Page, stack: Stack, yard: Yard, strategy: str, numbers: dict[str, int], replicas: set[str]
 ) -> None:
-    job_id = create(page, stack, name=f"walk {strategy}", strategy=strategy, epochs=30, **numbers)
+    job_id = create(page, stack, name=f"walk {strategy}", strategy=strategy, epochs=20, **numbers)
     head = page.locator("#job-head")
     expect(head.get_by_text("Running")).to_be_visible(timeout=RUNS_S)
     loss = page.locator('[data-chart="loss"]')

@@ -102,6 +102,43 @@ def test_a_broker_that_is_down_is_tried_once_a_sweep(now, gateway):
     assert Command.objects.filter(sent_at=None).count() == 2
 
 
+def test_what_was_taken_stays_permitted_until_it_begins(now, gateway):
+    first, _second = launch(make_gang_job(make_lab()), now)
+    acknowledge(first, now)
+    taken = Command.objects.get(replica=first, kind="launch").pk
+    reconcile.resend_commands(now=later(now, 0.5))
+    reconcile.resend_commands(now=later(now, 60))
+    assert gateway.renewed == [taken, taken]
+    gang.on_started(replica=first, pid=1001, warm=False, now=now)
+    reconcile.resend_commands(now=later(now, 62))
+    assert gateway.renewed == [taken, taken]
+
+
+@pytest.mark.parametrize("end_it", ["stopped", "lost", "of an earlier launch"])
+def test_what_nobody_waits_for_is_permitted_no_longer(end_it, now, gateway):
+    job = make_gang_job(make_lab(), workers=1)
+    (only,) = launch(job, now)
+    acknowledge(only, now)
+    if end_it == "stopped":
+        gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped.", now=now)
+    elif end_it == "lost":
+        gang.on_lost(replica=only, reason="Gone.", now=now)
+    else:
+        Job.objects.filter(pk=job.pk).update(attempt=job.attempt + 1)
+    reconcile.resend_commands(now=later(now, 2))
+    assert gateway.renewed == []
+
+
+def test_permits_that_redis_does_not_renew_are_renewed_by_the_next_sweep(now, gateway):
+    (only,) = launch(make_gang_job(make_lab(), workers=1), now)
+    acknowledge(only, now)
+    gateway.broken = True
+    reconcile.resend_commands(now=later(now, 2))
+    gateway.broken = False
+    reconcile.resend_commands(now=later(now, 4))
+    assert gateway.renewed == [Command.objects.get(replica=only, kind="launch").pk]
+
+
 def test_an_agent_that_never_takes_its_launch_is_named(now):
     job = make_gang_job(make_lab())
     first, second = launch(job, now)

@@ -68,7 +68,7 @@ class Agent:
             CheckpointCache(self._control_plane),
             self._zygotes,
             self._events.put,
-            allow=permits.allow,
+            permitted=permits.ask,
             knows=lambda key: self._shipper.knows(key),
         )
         self._shipper = Shipper(

@@ -11,18 +11,22 @@ log = structlog.get_logger("permits")
 
 
 class Permits:
-    """For the command door; used by several threads."""
+    """For the command door and the supervisor; used by several threads."""
 
     def __init__(self, redis_url: str) -> None:
         self._redis: Any = redis.Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=5)
 
     def allow(self, launch: Launch) -> bool:
         """False also where Redis does not answer: the command is not acknowledged then, and comes again if wanted."""
+        return self.ask(launch) is True
+
+    def ask(self, launch: Launch) -> bool | None:
+        """What Redis says, None where it does not answer (after 5 s at the latest)."""
         try:
             allowed: bool = self._redis.get(permit_of(launch.command_id)) == PERMITTED
         except redis.RedisError as error:
             log.warning("a launch is left alone, as its permit cannot be looked for", error=str(error))
-            return False
+            return None
         if not allowed:
             log.info("a launch is no longer wanted", job=launch.job_id, replica=launch.replica_id)
         return allowed

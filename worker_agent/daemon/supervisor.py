@@ -72,8 +72,8 @@ class _Replica:
 
 
 class Supervisor:
-    """All replicas of this node; `post` takes the events for the core. `allow` says whether a launch is still wanted,
-    `knows` whether it is known how far a replica's streams are stored."""
+    """All replicas of this node; `post` takes the events for the core. `permitted` says whether a launch is still
+    wanted, None while that cannot be known; `knows` whether it is known how far a replica's streams are stored."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Supervisor:
         zygotes: Zygotes,
         post: Callable[[Event], None],
         *,
-        allow: Callable[[Launch], bool],
+        permitted: Callable[[Launch], bool | None],
         knows: Callable[[Key], bool],
     ) -> None:
         self._journal = journal
@@ -91,7 +91,7 @@ class Supervisor:
         self._checkpoints = checkpoints
         self._zygotes = zygotes
         self._post = post
-        self._allow = allow
+        self._permitted = permitted
         self._knows = knows
         self._replicas: dict[Key, _Replica] = {}
 
@@ -147,9 +147,16 @@ class Supervisor:
         self._post(Ended(key))
 
     def _check_permit(self, key: Key, replica: _Replica) -> None:
-        """Raises `Refused` when a launch that an earlier agent has not begun may have been given to another node."""
-        self._wait_for_acks(key)
-        if not self._allow(replica.launch):
+        """Raises `Refused` when a launch that an earlier agent has not begun may have been given to another node, or is
+        asked to end before Redis has answered (of what never began, nothing can be stored that its end has to follow).
+        """
+        while not self._knows(key) and not replica.stopping.wait(_FIRST_LOOK_S):
+            pass
+        permitted = None
+        while not replica.stopping.is_set() and (permitted := self._permitted(replica.launch)) is None:
+            replica.stopping.wait(WATCH_S)
+        _check_stop(replica)
+        if not permitted:
             raise Refused(Cause.NODE_LOST, "Its agent was gone before it began, and nobody waits for it any more.")
 
     def _wait_for_acks(self, key: Key) -> None:

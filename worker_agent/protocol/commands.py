@@ -16,7 +16,8 @@ def queue_of(node_id: str) -> str:
 
 
 def permit_of(command_id: int) -> str:
-    """The Redis key of a launch's permit: `PERMITTED` for `PERMIT_S` after each sending, then `WITHDRAWN` or gone.
+    """The Redis key of a launch's permit: `PERMITTED` for `PERMIT_S` after each sending, and for as long as the process
+    of a launch that was taken is awaited; then `WITHDRAWN` or gone.
 
     A command may lie in its queue, or on a line that was cut, until the gang is at work elsewhere: no agent begins a
     launch without having seen its permit.
