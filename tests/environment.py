@@ -14,7 +14,8 @@ from pathlib import Path
 
 import django
 
-HOME = Path(tempfile.mkdtemp(prefix="trainyard-tests-"))
+PREFIX = "trainyard-tests-"
+HOME = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
 RUNTIME = HOME / "runtime"
 ROOT = Path(__file__).resolve().parent.parent
 CHOICE = "TRAINYARD_TEST_DATABASE"

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from tests.environment import PREFIX
+
 HOME = "trainyard-faults-"
 NAMESPACE = "tyf"
 NAMESPACES = Path("/run/netns")
@@ -29,7 +31,7 @@ def make_home() -> Path:
 
 def take_down() -> list[str]:
     """End the processes, control groups, mounts, folders and namespaces of suites that are gone; what was found."""
-    homes = [path for path in Path(tempfile.gettempdir()).glob(f"{HOME}*") if _is_orphaned(path.name, HOME)]
+    homes = [path for prefix in (HOME, PREFIX) for path in _orphans(Path(tempfile.gettempdir()), prefix)]
     for home in homes:
         groups = groups_in(home)
         at_work = list(processes_in(home))
@@ -43,7 +45,7 @@ def take_down() -> list[str]:
         for mount in mounts_in(home):
             subprocess.run(["umount", "-l", mount], check=True)
         shutil.rmtree(home)
-    spaces = [path for path in sorted(NAMESPACES.glob(f"{NAMESPACE}*")) if _is_orphaned(path.name, NAMESPACE)]
+    spaces = _orphans(NAMESPACES, NAMESPACE)
     for space in spaces:
         subprocess.run(["ip", "netns", "delete", space.name], check=True)
     return [str(path) for path in (*homes, *spaces)]
@@ -73,6 +75,7 @@ def mounts_in(home: Path) -> list[str]:
     return [place for place in reversed(places) if place.startswith(f"{home}/")]
 
 
-def _is_orphaned(name: str, prefix: str) -> bool:
-    begins = re.match(rf"{prefix}(\d+)-", name)
-    return begins is not None and not psutil.pid_exists(int(begins[1]))
+def _orphans(folder: Path, prefix: str) -> list[Path]:
+    """What is named `<prefix><pid>-…` there, after a process that is gone."""
+    named = [(path, re.match(rf"{prefix}(\d+)-", path.name)) for path in sorted(folder.glob(f"{prefix}*"))]
+    return [path for path, begins in named if begins and not psutil.pid_exists(int(begins[1]))]
