@@ -43,7 +43,7 @@ from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import KERNELS_VIEW, Gap, Left, Log, Record, Started, Stream
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
 from worker_agent.spool import Writer, tail
-from worker_agent.verdict import LAST_LINES, Ending, StopRequest, judge, last_words, taken
+from worker_agent.verdict import LAST_LINES, PREEMPTED_GRACE_S, Ending, StopRequest, judge, last_words, taken
 
 StartProcess = Callable[[dict[str, str], int], int]
 
@@ -55,8 +55,6 @@ _SYNC_S = 0.2
 _PIPE_BYTES = 1024 * 1024
 _UNWRITTEN_BYTES = 8 * 1024 * 1024
 _PR_SET_CHILD_SUBREAPER = 36
-# Clouds give a machine that they take back 30 s or more.
-_PREEMPTED_GRACE_S = 25.0
 
 
 def supervise(plan: Plan, start: StartProcess, *, warm: bool = False) -> None:
@@ -246,7 +244,7 @@ class _Shim:
             at=time.time(),
             cause=Cause.PREEMPTED,
             reason="A SIGTERM that Trainyard did not send ended it.",
-            grace_s=_PREEMPTED_GRACE_S,
+            grace_s=PREEMPTED_GRACE_S,
             save=saves_when_asked(self._plan.launch),
         )
 

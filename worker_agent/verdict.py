@@ -13,6 +13,8 @@ LAST_LINES = 8
 # How a training process that has saved and left names its last phase; the second where a SIGTERM from outside asked it.
 PAUSED_PHASE = "paused"
 PREEMPTED_PHASE = "preempted"
+# What a process is given to leave that was asked from outside: clouds give a machine that they take back 30 s or more.
+PREEMPTED_GRACE_S = 25.0
 # The exit status of a recipe's process that got SIGTERM: it takes the signal as a wish.
 TERMINATED_CODE = 143
 

@@ -150,8 +150,7 @@ class Supervisor:
         """Raises `Refused` when a launch that an earlier agent has not begun may have been given to another node, or is
         asked to end before Redis has answered (of what never began, nothing can be stored that its end has to follow).
         """
-        while not self._knows(key) and not replica.stopping.wait(_FIRST_LOOK_S):
-            pass
+        self._wait_for_acks(key, wait=replica.stopping.wait)
         permitted = None
         while not replica.stopping.is_set() and (permitted := self._permitted(replica.launch)) is None:
             replica.stopping.wait(WATCH_S)
@@ -159,11 +158,12 @@ class Supervisor:
         if not permitted:
             raise Refused(Cause.NODE_LOST, "Its agent was gone before it began, and nobody waits for it any more.")
 
-    def _wait_for_acks(self, key: Key) -> None:
+    def _wait_for_acks(self, key: Key, *, wait: Callable[[float], object] = time.sleep) -> None:
         """What an earlier agent left is settled only when it is known how far it is stored: a power cut may have taken
-        away what was shipped last, and what is written now has to come behind it."""
-        while not self._knows(key):
-            time.sleep(_FIRST_LOOK_S)
+        away what was shipped last, and what is written now has to come behind it. `wait(s)` pauses, and is true when
+        nobody waits any more."""
+        while not self._knows(key) and not wait(_FIRST_LOOK_S):
+            pass
 
     def _start(self, replica: _Replica) -> None:
         """Code, checkpoint, port, place for checkpoints, shim. Raises `Refused`."""

@@ -22,10 +22,10 @@ from pathlib import Path
 from worker_agent.folder import read_stop
 from worker_agent.protocol.states import Cause
 from worker_agent.trainer.outcome import ExitCode, Stopped
+from worker_agent.verdict import PREEMPTED_GRACE_S
 
 GRACE_S = 1.0
-# How long a process stays that only serves: what its shim gives after a signal from outside, less what its end takes.
-STAYS_S = 22.0
+# A process that only serves stays for as long as its shim allows, less what its own end takes.
 SPARE_S = 3.0
 FOR_EVER_S = 1e9
 
@@ -111,7 +111,8 @@ class StopSignal:
         request = read_stop(self._folder)
         if is_first:
             self._say_why(Cause.PREEMPTED if request is None else request.cause)
-        return STAYS_S if request is None else max(request.grace_s - SPARE_S, 0.0)
+        given_s = PREEMPTED_GRACE_S if request is None else request.grace_s
+        return max(given_s - SPARE_S, 0.0)
 
     def _is_to_save(self) -> bool:
         """What the signal that has come means: to save and leave, else to leave at once."""
