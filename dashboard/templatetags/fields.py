@@ -28,7 +28,7 @@ class Form(Protocol):
         """What stands in the field."""
 
 
-@register.inclusion_tag("dashboard/_field.html")
+@register.inclusion_tag("dashboard/parts/_field.html")
 def field(
     form: Form,
     name: str,
@@ -88,7 +88,7 @@ def value_of(form: Form, name: str) -> str:
     return form.value(name)
 
 
-@register.inclusion_tag("dashboard/_field.html")
+@register.inclusion_tag("dashboard/parts/_field.html")
 def param_field(form: Form, param: ParamInfo) -> dict[str, object]:
     """The field of a hyper-parameter that a program declares."""
     kinds = {"int": "int", "float": "float", "bool": "check", "choice": "select", "str": "text"}

@@ -16,7 +16,7 @@ JOB_PAGES = frozenset({"jobs", "job", "job_new"})
 NODE_PAGES = frozenset({"nodes", "node"})
 
 
-@register.inclusion_tag("dashboard/_side.html", takes_context=True)
+@register.inclusion_tag("dashboard/frame/_side.html", takes_context=True)
 def side_bar(context: dict[str, Any]) -> dict[str, Any]:
     """The side bar for the person and page of this request."""
     request = context["request"]
@@ -32,7 +32,7 @@ def side_bar(context: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@register.inclusion_tag("dashboard/_side_counts.html", takes_context=True)
+@register.inclusion_tag("dashboard/frame/_side_counts.html", takes_context=True)
 def side_counts(context: dict[str, Any]) -> dict[str, Any]:
     """The counts alone, for the answer that renews the parts of an open page."""
     return _counts(context["request"])

@@ -1,6 +1,6 @@
 """What templates need to speak the look: words and tones of states, numbers, durations, times, icons, sparklines.
 
-Every page loads this library. The browser's `js/format.js` follows the same rules for what is written live.
+Every page loads this library. The browser's `js/base/format.js` follows the same rules for what is written live.
 """
 
 import math

@@ -32,7 +32,7 @@ def job(request: HttpRequest, job_id: int) -> HttpResponse:
         "events": job_queries.events(found, limit=EVENTS_PRINTED),
         "lines": printed_lines(found, limit=LINES_PRINTED),
     }
-    return render(request, "dashboard/job.html", context)
+    return render(request, "dashboard/job/page.html", context)
 
 
 @require_safe
@@ -40,7 +40,7 @@ def job(request: HttpRequest, job_id: int) -> HttpResponse:
 def job_state(request: HttpRequest, job_id: int) -> HttpResponse:
     """The parts of the page that change with the job's state; the page puts each in the place of the old one."""
     found = job_queries.get(request.user, job_id)
-    return render(request, "dashboard/_job_state.html", state_of(found, request.user))
+    return render(request, "dashboard/job/_state.html", state_of(found, request.user))
 
 
 @require_POST

@@ -88,8 +88,8 @@ def job_preview(request: HttpRequest) -> JsonResponse:
     return JsonResponse(
         {
             "errors": read.form.errors,
-            "panel": render_to_string("dashboard/_job_new_panel.html", context, request),
-            "program": render_to_string("dashboard/_job_new_program.html", context, request),
+            "panel": render_to_string("dashboard/new_job/_panel.html", context, request),
+            "program": render_to_string("dashboard/new_job/_program.html", context, request),
             "program_key": _program_key(read),
         }
     )
@@ -140,7 +140,7 @@ def _printed(request: HttpRequest, read: Read, status: int = 200) -> HttpRespons
         "refused": status == 422,
         "upload_max_bytes": settings.MAX_CODE_BYTES,
     }
-    return render(request, "dashboard/job_new.html", context, status=status)
+    return render(request, "dashboard/new_job/page.html", context, status=status)
 
 
 def _unfolded(form: JobForm, fields: tuple[str, ...]) -> bool:

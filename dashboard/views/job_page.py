@@ -26,7 +26,7 @@ SERIES_COLOURS = 8
 SPARK_POINTS = 60
 RATES = ("loss", "examples_per_s", "step_time_ms", "steps_per_s")
 SHARES = ("accuracy", "acc")
-# The browser's `js/job_log.js` has the same two.
+# The browser's `js/job/log.js` has the same two.
 # What TensorFlow's estimator says of graphs that DTensor has not split yet is no error, whatever its letter.
 ERROR_LINE = re.compile(
     r"^[EF]\d{4} (?!.*\bop_level_cost_estimator\.cc)|^Traceback|^\w*(Error|Exception)\b|\b(ERROR|CRITICAL|FATAL)\b"

@@ -93,7 +93,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
         "older": filters.address(before=found.next) if found.next else "",
         "total": sum(counts.values()),
     }
-    return render(request, "dashboard/jobs.html", context)
+    return render(request, "dashboard/jobs/page.html", context)
 
 
 @require_safe

@@ -38,7 +38,7 @@ def clusters(request: HttpRequest) -> HttpResponse:
         "general": form.errors.get("", ""),
         "refused": bool(form.errors),
     }
-    return render(request, "dashboard/clusters.html", context, status=422 if form.errors else 200)
+    return render(request, "dashboard/clusters/page.html", context, status=422 if form.errors else 200)
 
 
 @never_cache
@@ -50,7 +50,7 @@ def cluster(request: HttpRequest, name: str) -> HttpResponse:
     command = taken(request, name=JOIN)
     shown = {"join_command": command, "join_loopback": node_services.public_url_is_loopback()}
     context = {**_cluster_state(request, found), **shown}
-    return forgotten(render(request, "dashboard/cluster.html", context), name=JOIN)
+    return forgotten(render(request, "dashboard/cluster/page.html", context), name=JOIN)
 
 
 @require_safe
@@ -58,7 +58,7 @@ def cluster(request: HttpRequest, name: str) -> HttpResponse:
 def cluster_state(request: HttpRequest, name: str) -> HttpResponse:
     """The parts of the cluster page that change with its nodes."""
     found = machines.cluster(request.user, name)
-    return render(request, "dashboard/_cluster_state.html", _cluster_state(request, found))
+    return render(request, "dashboard/cluster/_state.html", _cluster_state(request, found))
 
 
 @require_POST
@@ -71,13 +71,13 @@ def cluster_join(request: HttpRequest, name: str) -> HttpResponse:
 @require_safe
 def nodes(request: HttpRequest) -> HttpResponse:
     """Every node of every cluster."""
-    return render(request, "dashboard/nodes.html", _nodes_state(request, machines.nodes(request.user)))
+    return render(request, "dashboard/nodes/page.html", _nodes_state(request, machines.nodes(request.user)))
 
 
 @require_safe
 def nodes_state(request: HttpRequest) -> HttpResponse:
     """The part of the node list that changes."""
-    return render(request, "dashboard/_nodes_state.html", _nodes_state(request, machines.nodes(request.user)))
+    return render(request, "dashboard/nodes/_state.html", _nodes_state(request, machines.nodes(request.user)))
 
 
 def _registered(request: HttpRequest, form: PlainForm) -> Any | None:

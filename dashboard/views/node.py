@@ -35,14 +35,14 @@ DONE = {
 @page
 def node(request: HttpRequest, node_id: str) -> HttpResponse:
     """The node's page."""
-    return render(request, "dashboard/node.html", _state(request, node_id))
+    return render(request, "dashboard/node/page.html", _state(request, node_id))
 
 
 @require_safe
 @page
 def node_state(request: HttpRequest, node_id: str) -> HttpResponse:
     """The parts of the page that change with the node's state and what runs there."""
-    return render(request, "dashboard/_node_state.html", _state(request, node_id))
+    return render(request, "dashboard/node/_state.html", _state(request, node_id))
 
 
 @require_POST

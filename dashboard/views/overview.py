@@ -52,7 +52,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "events": job_queries.latest_events(user, limit=EVENTS_SHOWN),
         "any_job": bool(live or ended) or bool(job_queries.recent(user, limit=1)),
     }
-    return render(request, "dashboard/overview.html", context)
+    return render(request, "dashboard/overview/page.html", context)
 
 
 def _tiles(

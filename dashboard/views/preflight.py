@@ -17,14 +17,14 @@ from orchestrator.services.errors import Conflict
 @page
 def preflight(request: HttpRequest, preflight_id: int) -> HttpResponse:
     """The whole page, which loads itself again while nodes have still to answer."""
-    return _printed(request, preflight_id, "dashboard/preflight.html")
+    return _printed(request, preflight_id, "dashboard/preflight/page.html")
 
 
 @require_safe
 @page
 def preflight_state(request: HttpRequest, preflight_id: int) -> HttpResponse:
     """Its findings alone."""
-    return _printed(request, preflight_id, "dashboard/_preflight.html")
+    return _printed(request, preflight_id, "dashboard/preflight/_result.html")
 
 
 @require_POST

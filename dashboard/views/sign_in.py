@@ -11,7 +11,7 @@ from django.shortcuts import render
 from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 
-TEMPLATE = "dashboard/sign_in.html"
+TEMPLATE = "dashboard/account/sign_in.html"
 WRONG = "Name and password do not belong together. Capital letters count."
 
 

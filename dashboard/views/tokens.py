@@ -33,7 +33,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
         "errors": errors,
         "general": errors.get("", ""),
     }
-    answer = render(request, "dashboard/tokens.html", context, status=422 if errors else 200)
+    answer = render(request, "dashboard/account/tokens.html", context, status=422 if errors else 200)
     return forgotten(answer, name=FRESH)
 
 

@@ -1,9 +1,9 @@
 // The list of jobs, alive: progress is written in place; a change of state fetches the list again and swaps the rows
 // that differ. While a person points at the table or has focus in it, no row comes or goes.
-import { $, $$, fetchParts, swap } from "./dom.js";
-import { figure, localTimes, num, percent, span } from "./format.js";
-import { live, painter, say, setText } from "./live.js";
-import { feed } from "./socket.js";
+import { $, $$, fetchParts, swap } from "./base/dom.js";
+import { figure, localTimes, num, percent, span } from "./base/format.js";
+import { live, painter, say, setText } from "./base/live.js";
+import { feed } from "./base/socket.js";
 const jobs = new Map(), PAUSE_MS = 400;
 let timer = 0, busy = false, missed = false, wanted = false;
 

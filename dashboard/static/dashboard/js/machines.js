@@ -1,9 +1,9 @@
 // Clusters and nodes: loads are written as they arrive; a change of state or holders fetches the printed parts again.
-import { $, fetchParts, swap } from "./dom.js";
-import { localTimes, num } from "./format.js";
-import { live, say, setText } from "./live.js";
-import { feed } from "./socket.js";
-import { beats, heard } from "./beats.js";
+import { $, fetchParts, swap } from "./base/dom.js";
+import { localTimes, num } from "./base/format.js";
+import { live, say, setText } from "./base/live.js";
+import { feed } from "./base/socket.js";
+import { beats, heard } from "./base/beats.js";
 const head = $("[data-machines]"), REFETCH_MS = 300;
 let timer = 0, states = new Map();
 

@@ -1,11 +1,11 @@
 // One node: figures, curves and devices move with each sample; a change of state or holders fetches the printed parts.
-import { $, $$, fetchParts, swap } from "./dom.js";
-import { beats, heard } from "./beats.js";
-import { Chart, drawAll } from "./charts.js";
-import { localTimes, num } from "./format.js";
-import { live, painter, say, setText } from "./live.js";
-import { Line } from "./series.js";
-import { feed } from "./socket.js";
+import { $, $$, fetchParts, swap } from "./base/dom.js";
+import { beats, heard } from "./base/beats.js";
+import { Chart, drawAll } from "./charts/chart.js";
+import { localTimes, num } from "./base/format.js";
+import { live, painter, say, setText } from "./base/live.js";
+import { Line } from "./charts/series.js";
+import { feed } from "./base/socket.js";
 const head = $("#node-head"), NODE = head.dataset.node, KEPT_S = 900, REFETCH_MS = 300, GB = 1e9, MB = 1e6;
 const GPU = { gpu_load: ["utilisation", "percent"], gpu_memory: ["memory_bytes", "bytes"], gpu_temperature: ["temperature", "degrees"], gpu_power: ["power_w", "watts"] };
 let lines = new Map(), timer = 0, state = "", latest = null;

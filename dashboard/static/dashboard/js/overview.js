@@ -1,9 +1,9 @@
 // The overview, alive: progress is written in place; when a job or a node changes its state, the printed parts are
 // fetched again and those that differ take the place of the old ones.
-import { $, $$, fetchParts, swap } from "./dom.js";
-import { localTimes, num, percent, span } from "./format.js";
-import { live, painter, setText } from "./live.js";
-import { feed } from "./socket.js";
+import { $, $$, fetchParts, swap } from "./base/dom.js";
+import { localTimes, num, percent, span } from "./base/format.js";
+import { live, painter, setText } from "./base/live.js";
+import { feed } from "./base/socket.js";
 const PARTS = ["ov-tiles", "ov-attention", "ov-running", "ov-waiting", "ov-machines", "ov-events"], PAUSE_MS = 500;
 const jobs = new Map(), nodes = new Map();
 let timer = 0, busy = false, missed = false, wanted = false;

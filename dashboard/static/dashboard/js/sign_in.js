@@ -1,5 +1,5 @@
 // Sign-in: the password may be looked at while it is typed.
-import { $ } from "./dom.js";
+import { $ } from "./base/dom.js";
 const button = $("[data-show]"), field = $(button.dataset.show);
 button.hidden = false;
 button.onclick = () => {
