@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from benchmarks.loop_rivals import LEARNING_RATE, BareMesh, BarePipe, BareReplicas, BareServed, Course, Fit, timed
 from worker_agent.trainer.emit import log
-from worker_agent.trainer.program import Program
+from worker_agent.trainer.recipe.recipe_file import Program
+from worker_agent.trainer.recipe.run_size import Size
 from worker_agent.trainer.script.fitpatch import correct_fit
-from worker_agent.trainer.size import Size
 
 PARAMS = {
     "model": {"type": "choice", "default": "mlp", "choices": ["mlp", "cnn", "wide"]},

@@ -2,7 +2,7 @@
 
 The form checks nothing that a service checks: what was typed travels on as text, and the service reads it or says what
 is wrong. So the browser and REST answer alike, and a form shown again holds exactly what was typed. Used by
-`views/job_new.py` and `views/machines.py`.
+`views/new_job/new_job.py` and `views/machines/machines.py`.
 """
 
 import shlex
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dashboard.labels import in_labels
-from orchestrator.domain.recipes import ParamInfo
-from orchestrator.domain.strategies import fields_of
+from orchestrator.domain.job.recipes import ParamInfo
+from orchestrator.domain.job.strategies import fields_of
 from orchestrator.services.errors import FieldError
 from worker_agent.protocol.states import Kind, Strategy
 

@@ -6,7 +6,7 @@ Called by `forms.py` for errors, by `templatetags/fields.py` for findings. A tes
 
 import re
 
-from orchestrator.domain.strategies import WORDS
+from orchestrator.domain.job.strategies import WORDS
 
 FIELDS = {
     "accumulation": "Passes a step",

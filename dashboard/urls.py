@@ -6,7 +6,10 @@ from django.urls import include, path
 
 from dashboard.api import agents, checkpoints, health, problems
 from dashboard.api.v1 import api
-from dashboard.views import job, job_new, jobs, machines, node, overview, preflight, sign_in, tokens
+from dashboard.views import jobs, overview, sign_in, tokens
+from dashboard.views.job import job
+from dashboard.views.machines import machines, node
+from dashboard.views.new_job import new_job, preflight
 
 handler404 = problems.no_route
 
@@ -14,9 +17,9 @@ pages = [
     path("", overview.overview, name="overview"),
     path("jobs/", jobs.jobs, name="jobs"),
     path("jobs/find/", jobs.job_find, name="job_find"),
-    path("jobs/new/", job_new.job_new, name="job_new"),
-    path("jobs/new/preview/", job_new.job_preview, name="job_preview"),
-    path("jobs/new/check/", job_new.job_check, name="job_check"),
+    path("jobs/new/", new_job.job_new, name="job_new"),
+    path("jobs/new/preview/", new_job.job_preview, name="job_preview"),
+    path("jobs/new/check/", new_job.job_check, name="job_check"),
     path("checks/<int:preflight_id>/", preflight.preflight, name="preflight"),
     path("checks/<int:preflight_id>/state/", preflight.preflight_state, name="preflight_state"),
     path("checks/<int:preflight_id>/cancel/", preflight.preflight_cancel, name="preflight_cancel"),

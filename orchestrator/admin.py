@@ -1,14 +1,15 @@
 """The administration, for administrators only: machines, people, and an audit of what happened.
 
-Nothing here writes a status or removes what runs: machines change through `services/nodes.py`, jobs are looked at only.
+Nothing here writes a status or removes what runs: machines change through `services/nodes/nodes.py`, jobs are looked at
+only.
 """
 
 from django.contrib import admin
 from django.contrib.auth.models import Group
 
-from orchestrator.admin_audit import ApiTokenAdmin, EventAdmin, JobAdmin
-from orchestrator.admin_machines import ClusterAdmin, NodeAdmin
-from orchestrator.admin_people import PersonAdmin
+from orchestrator.administration.audit import ApiTokenAdmin, EventAdmin, JobAdmin
+from orchestrator.administration.machines import ClusterAdmin, NodeAdmin
+from orchestrator.administration.people import PersonAdmin
 from orchestrator.models import ApiToken, Cluster, Event, Job, Node, User
 
 admin.site.register(Cluster, ClusterAdmin)

@@ -1,7 +1,8 @@
 """The one seam to the nodes: a command goes out sealed with the node's key, through Celery, to the node's own queue.
 
 A launch goes with a permit, without which no agent begins it (`protocol/commands.permit_of`), and which can be
-withdrawn. `services/outbox.py` is the caller, after commit. `FakeGateway` stands in for tests, put there by `using`.
+withdrawn. `services/outbox.py` is the caller, after commit. `FakeGateway` stands in for tests, put there by
+`using`.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """The recipes that ship with Trainyard, and what any recipe's text declares. Programs are parsed, never run here.
 
-`services/code.py` inspects uploads with `inspect_source`; `services/submission.py` and the new-job form list
-`entries()`.
+`services/programs/programs.py` inspects uploads with `inspect_source`; `services/jobs/submission.py` and the new-job
+form list `entries()`.
 """
 
 import ast
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from orchestrator.domain.recipes import PARAM_TYPES, ParamInfo, ParamValue, RecipeInfo
+from orchestrator.domain.job.recipes import PARAM_TYPES, ParamInfo, ParamValue, RecipeInfo
 
 NEEDED_FUNCTIONS = {"build_model": "build_model(params)", "build_dataset": "build_dataset(params, split)"}
 PARAM_KEYS = frozenset({"type", "default", "min", "max", "choices", "help"})

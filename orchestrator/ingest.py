@@ -17,8 +17,8 @@ from redis import Redis
 
 from orchestrator import live, series
 from orchestrator.models import Node, ServiceBeat
-from orchestrator.services import reports
-from orchestrator.services.records import Acks
+from orchestrator.services.intake import reports
+from orchestrator.services.intake.records import Acks
 from orchestrator.services.transitions import StaleTransition
 from worker_agent.protocol.codec import decode_report
 from worker_agent.protocol.envelope import BadEnvelope, SeenNonces, open_envelope, peek_node

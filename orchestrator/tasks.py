@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from celery import shared_task
 
 from orchestrator import enqueue
-from orchestrator.services import dispatch
+from orchestrator.services.jobs import dispatch
 
 
 @shared_task(name=enqueue.DISPATCH_JOB, ignore_result=True)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from orchestrator.models import Attempt, Cluster, Code, Job, Node, Replica, Role, User
 from worker_agent.protocol.codec import plain
-from worker_agent.protocol.job_spec import CodeRef, JobSpec
+from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.reports import Device, Inventory
 from worker_agent.protocol.states import JobStatus, ReplicaStatus, Strategy
 

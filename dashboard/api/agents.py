@@ -18,8 +18,10 @@ from django.views.decorators.http import require_http_methods
 from dashboard.api.limits import JOINS
 from dashboard.api.problems import answer_to, problem
 from dashboard.api.signature import Refused, node_of_request
-from orchestrator.services import artifacts, code, nodes
+from orchestrator.services import artifacts
 from orchestrator.services.errors import FieldError, Invalid
+from orchestrator.services.nodes import nodes
+from orchestrator.services.programs import programs
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.joining import JoinRequest
 
@@ -82,7 +84,7 @@ def network(request: HttpRequest) -> HttpResponse:
 @agents_only("GET")
 def program(request: HttpRequest, sha256: str) -> HttpResponse:
     """The program of a replica that this node was given."""
-    content = code.content_for(node_of(request), sha256)
+    content = programs.content_for(node_of(request), sha256)
     return HttpResponse(content, content_type="application/octet-stream")
 
 

@@ -16,8 +16,8 @@ from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS
 from dashboard.downloads import attachment, bytes_attachment
 from orchestrator.queries import checkpoints, jobs
-from orchestrator.services import checkpoint_store as store
-from orchestrator.services import jobs as service
+from orchestrator.services.checkpoints import checkpoint_store as store
+from orchestrator.services.jobs import jobs as service
 
 router = Router(tags=["jobs"])
 

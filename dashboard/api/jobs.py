@@ -17,9 +17,9 @@ from orchestrator.catalogue import entries
 from orchestrator.queries import jobs, restarts, telemetry
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import artifacts as artifact_files
-from orchestrator.services import deleting, submission
-from orchestrator.services import jobs as service
 from orchestrator.services.errors import FieldError, Invalid
+from orchestrator.services.jobs import deleting, submission
+from orchestrator.services.jobs import jobs as service
 from worker_agent.protocol.states import JobStatus, Strategy
 
 router = Router(tags=["jobs"])

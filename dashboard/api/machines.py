@@ -11,8 +11,8 @@ from dashboard.api.auth import administrator, person
 from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS
 from orchestrator.queries import machines
-from orchestrator.services import dirty
-from orchestrator.services import nodes as service
+from orchestrator.services.nodes import dirty
+from orchestrator.services.nodes import nodes as service
 
 router = Router(tags=["machines"])
 

@@ -11,7 +11,7 @@ from dashboard.api.auth import person
 from dashboard.api.jobs import JOB_REQUEST, body_of
 from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS
-from orchestrator.services import preflights
+from orchestrator.services.programs import preflights
 
 router = Router(tags=["jobs"])
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from ninja import Schema
 from pydantic import ConfigDict, Field
 
-from orchestrator.domain.strategies import WORDS, readers_of
+from orchestrator.domain.job.strategies import WORDS, readers_of
 from worker_agent.protocol.states import Cause, JobStatus, Keras, Kind, ReplicaStatus, Strategy
 
 # JSON has no words for these numbers, so they are strings.

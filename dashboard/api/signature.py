@@ -9,8 +9,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from orchestrator.services import nodes
 from orchestrator.services.errors import Forbidden
+from orchestrator.services.nodes import nodes
 
 HEADER = re.compile(r"Trainyard node=([0-9a-f]{1,12}), at=([0-9]{1,12}), mac=([0-9a-f]{64})")
 

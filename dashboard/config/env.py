@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from worker_agent.protocol.archive import PROGRAM_BYTES_MAX
+from worker_agent.protocol.job.archive import PROGRAM_BYTES_MAX
 
 
 class Env(BaseSettings):

@@ -11,8 +11,8 @@ from django import template
 
 from dashboard.forms import PARAM
 from dashboard.labels import in_labels
-from orchestrator.domain.recipes import ParamInfo
-from orchestrator.domain.strategies import OF_SCRIPTS, PARTICULAR, readers_of
+from orchestrator.domain.job.recipes import ParamInfo
+from orchestrator.domain.job.strategies import OF_SCRIPTS, PARTICULAR, readers_of
 
 register = template.Library()
 

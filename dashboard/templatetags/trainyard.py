@@ -13,7 +13,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from orchestrator.domain.strategies import WORDS
+from orchestrator.domain.job.strategies import WORDS
 
 register = template.Library()
 

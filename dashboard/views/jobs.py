@@ -9,7 +9,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from dashboard.templatetags.trainyard import STRATEGIES, word
-from dashboard.views.job_words import JobRow
+from dashboard.views.job.words import JobRow
 from orchestrator.domain.lifecycle import LIVE_JOB
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import machines

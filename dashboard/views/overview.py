@@ -9,8 +9,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from dashboard.templatetags.trainyard import duration
-from dashboard.views import machine_rows
-from dashboard.views.job_words import JobRow, headline
+from dashboard.views.job.words import JobRow, headline
+from dashboard.views.machines import machine_rows
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import machines, telemetry
 from worker_agent.protocol.states import JobStatus, NodeState

@@ -5,12 +5,14 @@ from django.db import models
 
 from orchestrator.models.machines import Cluster, Node
 from worker_agent.protocol.codec import typed
-from worker_agent.protocol.job_spec import JobSpec
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import NODE_LEAVES, Cause, JobStatus, ReplicaStatus, Strategy
 
 
 class Code(models.Model):
-    """A user's program by content. Small (services/code.py caps it), so it lives in the database, near its jobs."""
+    """A user's program by content. Small (services/programs/programs.py caps it), so it lives in the database, near its
+    jobs.
+    """
 
     sha256 = models.CharField(primary_key=True, max_length=64)
     filename = models.CharField(max_length=255)
@@ -80,7 +82,7 @@ class Attempt(models.Model):
     `checkpoint_place` is the folder it writes checkpoints to, "" where the cluster shares none; `resumed_from` the
     checkpoint it began with, `resumed_step` that one's step, also when it has been dropped since (None: began anew).
 
-    At its end: `blame` (`domain/restarts.Blame`), `failed_on` the node of the process that it failed of, and
+    At its end: `blame` (`domain/gang/restarts.Blame`), `failed_on` the node of the process that it failed of, and
     `step_reached`. `running_at` is when every process was at work.
     """
 

@@ -4,7 +4,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from orchestrator.domain.rehearsal import Verdict
+from orchestrator.domain.placement.rehearsal import Verdict
 from orchestrator.models.jobs import Code, Job, Replica
 from orchestrator.models.machines import Cluster, Node
 
@@ -108,12 +108,12 @@ class Preflight(models.Model):
     """A check on the nodes of a job that was not submitted (yet): what was asked, and what each node found.
 
     With a `job`, it is that job's rehearsal: asked for by Trainyard itself before the first launch
-    (`services/rehearsals.py`). Jobs of one `fingerprint` are built alike; `verdict` is what came of building
-    (`domain/rehearsal.py`; "" while it runs, and where nothing was to be built).
+    (`services/programs/rehearsals.py`). Jobs of one `fingerprint` are built alike; `verdict` is what came of building
+    (`domain/placement/rehearsal.py`; "" while it runs, and where nothing was to be built).
 
-    `nodes` holds by node id what was asked of it and its answer (see `services/preflights.py`), `findings` what the
-    control plane found by itself. `doors` are the (host, port) pairs that are tried until `ports_until`: nothing is
-    placed on them meanwhile. It is running until `ended_at`.
+    `nodes` holds by node id what was asked of it and its answer (see `services/programs/preflights.py`), `findings`
+    what the control plane found by itself. `doors` are the (host, port) pairs that are tried until `ports_until`:
+    nothing is placed on them meanwhile. It is running until `ended_at`.
     """
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="preflights")

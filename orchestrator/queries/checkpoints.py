@@ -5,7 +5,7 @@ from typing import NamedTuple
 from orchestrator.models import Checkpoint, Job
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.jobs import Person, visible_jobs
-from worker_agent.protocol.checkpoints import Candidate, best_of
+from worker_agent.protocol.checkpoint import Candidate, best_of
 
 SHARED_FOLDER, STORE, ON_ITS_WAY = "folder", "store", "node"
 

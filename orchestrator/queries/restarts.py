@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from django.db.models import Min
 
-from orchestrator.domain.restarts import Blame, blame_for
-from orchestrator.domain.roles import HOLD_VARIABLES
+from orchestrator.domain.gang.restarts import Blame, blame_for
+from orchestrator.domain.gang.separable_parts import HOLD_VARIABLES
 from orchestrator.models import Attempt, Job, Replacement, Replica
 from worker_agent.protocol.states import Cause, JobStatus, Kind
 

@@ -2,14 +2,15 @@
 sweep.
 
 The shim ends a process whose node has been out of touch for longer than the lease that came with its launch
-(`worker_agent/lease.py`). A replica that was given up with its node holds its devices and ports until that must have
-happened (`silence.py`); so long its job is not launched again, and after it what the old process said counts no more.
+(`worker_agent/replica/lease.py`). A replica that was given up with its node holds its devices and ports until that must
+have happened (`silence.py`); so long its job is not launched again, and after it what the old process said counts no
+more.
 """
 
 import msgspec
 from django.conf import settings
 
-from orchestrator.domain.reasons import listed
+from orchestrator.domain.gang.reasons import listed
 from orchestrator.models import Command, Job, Node, Replica
 from orchestrator.queries.errors import NotFound
 from orchestrator.services.errors import Conflict

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from worker_agent.protocol.commands import Launch
-from worker_agent.protocol.job_spec import CodeRef, JobSpec
+from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.states import DeviceKind, Role, Strategy
 

@@ -16,12 +16,12 @@ import pytest
 from tests.agent.plans import make_launch, make_spec
 from tests.agent.stack import TOKEN, AgentProcess, ControlPlane, counting_trainer, wait_until
 from worker_agent.daemon.settings import read_identity, write_identity
-from worker_agent.folder import read_shim_state
-from worker_agent.processes import kill, named, of_sessions
+from worker_agent.machine.processes import kill, named, of_sessions
 from worker_agent.protocol.commands import Forget, Launch, Stop
-from worker_agent.protocol.job_spec import CodeRef
+from worker_agent.protocol.job.job_spec import CodeRef
 from worker_agent.protocol.records import Started
 from worker_agent.protocol.states import Cause, ReplicaStatus
+from worker_agent.replica.folder import read_shim_state
 
 pytestmark = pytest.mark.stack
 

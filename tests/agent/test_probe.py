@@ -11,15 +11,15 @@ import pytest
 
 from tests.agent.plans import make_spec
 from tests.agent.stack import free_port, wait_until
-from worker_agent.daemon import building, checkpoint_place, doors
-from worker_agent.daemon.code import CodeRefused, CodeStore
-from worker_agent.daemon.prober import Prober
+from worker_agent.daemon.probes import building, checkpoint_place, port_check
+from worker_agent.daemon.probes.prober import Prober
+from worker_agent.daemon.transfer.program_store import CodeRefused, CodeStore
 from worker_agent.daemon.zygotes import Zygotes
+from worker_agent.machine.tpu_address import why_silent
 from worker_agent.protocol.commands import Door, Probe
-from worker_agent.protocol.job_spec import CodeRef
+from worker_agent.protocol.job.job_spec import CodeRef
 from worker_agent.protocol.reports import Device, Probed
 from worker_agent.protocol.states import DeviceKind, Strategy
-from worker_agent.tpu_address import why_silent
 
 KEY = "0123456789abcdef"
 A = Door(label="worker:0", node="a", host="127.0.0.1", port=0)
@@ -112,7 +112,7 @@ def test_two_nodes_that_reach_each_other_find_nothing(ask: Ask, told: Told, pair
         assert (report.findings, report.taken, report.unreached) == ([], [], {})
     assert list(shared.iterdir()) == []
     for door in pair:
-        doors.bound(door.port).close()
+        port_check.bound(door.port).close()
 
 
 def test_a_taken_port_is_told_and_nothing_of_it_is_touched(ask: Ask, told: Told, pair) -> None:
@@ -295,7 +295,7 @@ def test_the_program_is_tried_as_on_a_node_without_gpus(ask: Ask, told: Told, mo
 def test_a_node_with_too_many_checks_to_do_has_tried_nothing(
     ask: Ask, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker_agent.daemon.prober.PROBES_MAX", 0)
+    monkeypatch.setattr("worker_agent.daemon.probes.prober.PROBES_MAX", 0)
     ask("a", builds=True)
     assert (told.whats("a"), told.of("a").tried) == (["nothing was checked"], False)
 

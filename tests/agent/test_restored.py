@@ -10,16 +10,16 @@ import pytest
 
 from tests.agent.plans import make_launch
 from tests.agent.stack import wait_until
-from worker_agent.daemon import supervisor
-from worker_agent.daemon.code import CodeRefused
+from worker_agent.daemon import replica_runner
 from worker_agent.daemon.core import Ended, Event, Key
 from worker_agent.daemon.journal import Journal
-from worker_agent.daemon.supervisor import Supervisor
-from worker_agent.folder import find_exit, write_stop
+from worker_agent.daemon.replica_runner import Supervisor
+from worker_agent.daemon.transfer.program_store import CodeRefused
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.records import Exit
 from worker_agent.protocol.states import Cause
-from worker_agent.verdict import StopRequest
+from worker_agent.replica.folder import find_exit, write_stop
+from worker_agent.replica.verdict import StopRequest
 
 LAUNCH = make_launch()
 KEY = Key(LAUNCH.replica_id, LAUNCH.attempt)
@@ -68,7 +68,7 @@ class Node:
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "WATCH_S", 0.01)
+    monkeypatch.setattr(replica_runner, "WATCH_S", 0.01)
 
 
 def test_it_is_begun_while_it_is_permitted(tmp_path: Path) -> None:

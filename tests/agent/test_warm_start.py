@@ -10,7 +10,7 @@ from tests.agent.plans import make_launch, make_spec
 from tests.agent.stack import AgentProcess, ControlPlane, wait_until
 from worker_agent.daemon.settings import write_identity
 from worker_agent.protocol.commands import Launch, Probe
-from worker_agent.protocol.job_spec import CodeRef
+from worker_agent.protocol.job.job_spec import CodeRef
 from worker_agent.protocol.records import Started
 from worker_agent.protocol.states import Cause, DeviceKind
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from dashboard.api import limits
 from orchestrator.models import Artifact, Cluster, Event, JoinToken, Node, User
-from orchestrator.services import nodes
+from orchestrator.services.nodes import nodes
 from tests.factories import RECIPE, make_cluster, make_inventory, make_job, make_node, make_replica
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.envelope import sign_request

@@ -11,8 +11,8 @@ from django.test import Client
 
 from orchestrator.models import Attempt, Checkpoint, Node, Replica, User
 from tests.factories import make_job, make_node, make_replica
-from tests.services.test_checkpoints import CONTENT, marker_of
-from worker_agent.protocol.checkpoints import MARKER, name_of
+from tests.services.checkpoints.test_checkpoints import CONTENT, marker_of
+from worker_agent.protocol.checkpoint import MARKER, name_of
 from worker_agent.protocol.envelope import sign_request
 from worker_agent.protocol.states import JobStatus
 

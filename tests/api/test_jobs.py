@@ -10,7 +10,7 @@ from django.utils import timezone
 from dashboard.api import limits
 from orchestrator import series
 from orchestrator.models import Artifact, Event, Job, LogChunk, User
-from orchestrator.services.jobs import submit_job
+from orchestrator.services.jobs.jobs import submit_job
 from tests.api.conftest import Caller
 from tests.factories import RECIPE, make_cluster, make_job, make_node, make_replica
 from worker_agent.protocol.states import JobStatus, ReplicaStatus

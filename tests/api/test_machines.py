@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.models import Cluster, JoinToken, Node, User
-from orchestrator.services import nodes
+from orchestrator.services.nodes import nodes
 from tests.api.conftest import Caller
 from tests.factories import make_cluster, make_inventory, make_node, make_replica
 

@@ -10,11 +10,11 @@ from pydantic import TypeAdapter
 
 from dashboard.api import machine_shapes, shapes
 from dashboard.api.v1 import api
-from orchestrator.domain.validation import CHOICES, KNOWN_FIELDS
+from orchestrator.domain.job.validation import CHOICES, KNOWN_FIELDS
 from orchestrator.models import User
 from tests.api.conftest import Caller
 from tests.factories import make_job, make_node, make_replica
-from worker_agent.protocol.job_spec import JobSpec
+from worker_agent.protocol.job.job_spec import JobSpec
 
 OPERATIONS = {
     ("get", "/jobs"),

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.models import Command, Node, Preflight, User
-from orchestrator.services import preflights
+from orchestrator.services.programs import preflights
 from tests.api.conftest import Caller, Program
 from tests.api.test_jobs import request_body
 from tests.factories import make_user

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.strategies import PARTICULAR, WORDS
+from orchestrator.domain.job.strategies import PARTICULAR, WORDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "strategies.md").read_text(encoding="utf-8")
 

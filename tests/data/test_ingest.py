@@ -11,7 +11,7 @@ from orchestrator import ingest as ingest_module
 from orchestrator import live, series
 from orchestrator.ingest import QUARANTINE_KEY, Ingest
 from orchestrator.models import Event, Node, ServiceBeat
-from orchestrator.services import records, reports
+from orchestrator.services.intake import records, reports
 from orchestrator.services.transitions import StaleTransition
 from tests.data.conftest import NOW
 from tests.data.fakes import NOW_S, FakeAgent, FakeRedis, heartbeat, log, points, put

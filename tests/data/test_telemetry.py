@@ -11,7 +11,7 @@ from orchestrator import series as storage
 from orchestrator.models import LogChunk, Replica
 from orchestrator.queries import telemetry
 from orchestrator.queries.errors import NotFound
-from orchestrator.services import outputs
+from orchestrator.services.intake import log_text
 from tests.data.fakes import log
 from tests.factories import make_cluster, make_job, make_node, make_replica
 from worker_agent.protocol.states import JobStatus, ReplicaStatus
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 def write(replica: Replica, *texts: str, at: float = 1.0) -> None:
     for number, text in enumerate(texts):
-        outputs.store({replica: [log(text, at=at + 10 * number)]})
+        log_text.store({replica: [log(text, at=at + 10 * number)]})
 
 
 def store(replica: Replica, count: int, *, name: str = "loss") -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import psutil
 
-from orchestrator.domain.reasons import LAST_LINES
+from orchestrator.domain.gang.reasons import LAST_LINES
 from tests.faults.checker import SAME_LOSS, Verdict, check
 from tests.faults.counting import CLUSTER
 from tests.faults.injectors import LOST, RANK, Scene, cut_between_nodes, machine_lost, no_nftables

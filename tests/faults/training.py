@@ -2,7 +2,7 @@
 
 from tests.faults.counting import CLUSTER
 from tests.faults.yard import Yard
-from worker_agent.protocol.checkpoints import MARKER
+from worker_agent.protocol.checkpoint import MARKER
 
 TF_LIMIT_S = 600.0
 

@@ -220,7 +220,7 @@ class Yard(AbstractContextManager["Yard"]):
             except psutil.Error:
                 continue
             trains = environment.get("TMPDIR", "").startswith(inside)
-            shim = "worker_agent.shim" in words and any(word.startswith(inside) for word in words)
+            shim = "worker_agent.replica.shim" in words and any(word.startswith(inside) for word in words)
             if (trains and job_id in (None, int(environment["TRAINYARD_JOB_ID"]))) or (shim and job_id is None):
                 found.append(process)
         return found

@@ -10,7 +10,8 @@ from kombu.exceptions import OperationalError
 from orchestrator import agents, enqueue, tasks
 from orchestrator.management.commands import sweep
 from orchestrator.models import ServiceBeat
-from orchestrator.services import dispatch, reconcile
+from orchestrator.services.jobs import dispatch
+from orchestrator.services.sweep import reconcile
 from worker_agent.protocol.envelope import open_envelope
 
 

@@ -12,7 +12,7 @@ from dashboard.sockets.consumers import JobFeed
 from orchestrator import live
 from orchestrator.models import Node, Replica, User
 from orchestrator.queries import jobs
-from orchestrator.services import reports
+from orchestrator.services.intake import reports
 from tests.factories import make_job, make_node, make_replica
 from tests.sockets.conftest import Opener, Page
 from worker_agent.protocol.codec import encode

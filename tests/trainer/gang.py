@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker_agent.folder import read_shim_state, read_stop, write_stop
 from worker_agent.protocol import codec
 from worker_agent.protocol.commands import Launch
-from worker_agent.protocol.job_spec import CodeRef, JobSpec
+from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import Exit, Failure, Log, Phase, Points, Progress, Record, Stream, Summary
 from worker_agent.protocol.states import Cause, DeviceKind, Kind, Role, Strategy
-from worker_agent.spool import Reader
-from worker_agent.verdict import StopRequest
+from worker_agent.replica.folder import read_shim_state, read_stop, write_stop
+from worker_agent.replica.spool import Reader
+from worker_agent.replica.verdict import StopRequest
 
 RECIPES = Path(__file__).resolve().parents[2] / "examples/recipes"
 

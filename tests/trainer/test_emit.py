@@ -10,7 +10,7 @@ import pytest
 
 from worker_agent.protocol import codec
 from worker_agent.protocol.records import Phase, Points, Progress, Record
-from worker_agent.spool import Reader
+from worker_agent.replica.spool import Reader
 from worker_agent.trainer import emit
 from worker_agent.trainer.emit import RECORD_NUMBERS_MAX, Emitter, PrintSink, SpoolSink, grouped
 

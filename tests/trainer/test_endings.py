@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.gang import Gang, Zygote, gang, wait_until
-from worker_agent.folder import read_shim_state
 from worker_agent.protocol.records import Started, Stream
 from worker_agent.protocol.states import Cause, Strategy
+from worker_agent.replica.folder import read_shim_state
 from worker_agent.trainer.outcome import ExitCode
 
 pytestmark = pytest.mark.tf

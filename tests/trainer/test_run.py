@@ -11,8 +11,8 @@ from worker_agent.protocol.states import DeviceKind, Role, Strategy
 from worker_agent.trainer import __main__ as trainer
 from worker_agent.trainer.loop.pace import GROWTH, STEPS_MAX, TARGET_S, Pace
 from worker_agent.trainer.outcome import ExitCode, TrainingFailed
-from worker_agent.trainer.run import Run, from_plan, members, task_of, threads_for
-from worker_agent.trainer.size import size_of
+from worker_agent.trainer.recipe.run_size import size_of
+from worker_agent.trainer.training_run import Run, from_plan, members, task_of, threads_for
 
 CLUSTER = {"cluster": {"chief": ["a:1"], "worker": ["a:2", "b:2"], "ps": ["[::1]:3"]}}
 

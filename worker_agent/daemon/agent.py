@@ -12,28 +12,28 @@ from pathlib import Path
 
 import structlog
 
-from worker_agent import cgroup
-from worker_agent.cleanup import GROUP_PREFIX
 from worker_agent.daemon import core as c
 from worker_agent.daemon.app import CommandDoor, CommandWorker
-from worker_agent.daemon.checkpoints import CheckpointCache, CheckpointUploads, leads
-from worker_agent.daemon.code import CodeStore
 from worker_agent.daemon.control_plane import ControlPlane
 from worker_agent.daemon.inventory import Devices, GroupLoad, Sampler, take_inventory
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.permits import Permits
-from worker_agent.daemon.prober import Prober
-from worker_agent.daemon.remains import LeftBehind
+from worker_agent.daemon.probes.prober import Prober
+from worker_agent.daemon.replica_runner import Supervisor
 from worker_agent.daemon.settings import AgentIdentity, remove_socket_folder, socket_path
-from worker_agent.daemon.shipper import RedisChannel, Shipper
-from worker_agent.daemon.shipping import Shipping
-from worker_agent.daemon.supervisor import Supervisor
-from worker_agent.daemon.uploads import Uploader
+from worker_agent.daemon.transfer.artifact_uploads import Uploader
+from worker_agent.daemon.transfer.checkpoint_transfer import CheckpointCache, CheckpointUploads, leads
+from worker_agent.daemon.transfer.program_store import CodeStore
+from worker_agent.daemon.transfer.shipper import RedisChannel, Shipper
+from worker_agent.daemon.transfer.shipping_plan import Shipping
+from worker_agent.daemon.unreturned import LeftBehind
 from worker_agent.daemon.zygotes import Zygotes
-from worker_agent.lease import Keeper
+from worker_agent.machine import cgroup
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.reports import Ack, Heartbeat, Hello, RunningReplica
-from worker_agent.verdict import StopRequest
+from worker_agent.replica.cleanup import GROUP_PREFIX
+from worker_agent.replica.lease import Keeper
+from worker_agent.replica.verdict import StopRequest
 
 DRAIN_S = 3.0
 

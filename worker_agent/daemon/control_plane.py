@@ -15,10 +15,10 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
-from worker_agent.checkpoint_folder import open_plain
-from worker_agent.protocol.archive import PROGRAM_BYTES_MAX
 from worker_agent.protocol.envelope import sign_request
+from worker_agent.protocol.job.archive import PROGRAM_BYTES_MAX
 from worker_agent.protocol.joining import Grant, JoinRequest, Network
+from worker_agent.replica.checkpoint_folder import open_plain
 
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 _SHORT_TIMEOUT = httpx.Timeout(5.0)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from worker_agent.folder import write_atomically
-from worker_agent.shim import PACKAGE_ROOT
+from worker_agent.replica.folder import write_atomically
+from worker_agent.replica.shim import PACKAGE_ROOT
 
 _AGENT_FILE = "agent.json"
 _LOCK_FILE = "agent.lock"

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from worker_agent.protocol.checkpoints import Restore
-from worker_agent.protocol.job_spec import JobSpec, keeps_checkpoints
+from worker_agent.protocol.checkpoint import Restore
+from worker_agent.protocol.job.job_spec import JobSpec, keeps_checkpoints
 from worker_agent.protocol.states import Cause, DeviceKind, Role
 
 PERMIT_S = 30

@@ -4,14 +4,14 @@ import os
 import sys
 from pathlib import Path
 
-from worker_agent import stacks
 from worker_agent.protocol import codec
 from worker_agent.protocol.records import Stream
+from worker_agent.replica import stacks
 from worker_agent.trainer.arguments import parser, run_of
 from worker_agent.trainer.emit import PrintSink, SpoolSink
 from worker_agent.trainer.outcome import ExitCode, TrainingFailed
 from worker_agent.trainer.process import conduct, leave
-from worker_agent.trainer.run import from_plan
+from worker_agent.trainer.training_run import from_plan
 
 
 def main(arguments: list[str]) -> int:

@@ -4,12 +4,12 @@ import argparse
 import os
 from pathlib import Path
 
-from worker_agent.protocol.job_spec import CodeRef, JobSpec
+from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.states import DeviceKind, Keras, Role, Strategy
-from worker_agent.trainer import program
 from worker_agent.trainer.outcome import TrainingFailed
-from worker_agent.trainer.params import effective_params, from_text
-from worker_agent.trainer.run import CHIEF_COMPUTES, Run, computing_roles, members, task_of
+from worker_agent.trainer.recipe import recipe_file
+from worker_agent.trainer.recipe.params import effective_params, from_text
+from worker_agent.trainer.training_run import CHIEF_COMPUTES, Run, computing_roles, members, task_of
 
 CROSS_DEVICE = ["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"]
 COMMUNICATION = ["auto", "ring", "nccl"]
@@ -51,11 +51,11 @@ def run_of(given: argparse.Namespace) -> Run:
     Raises `TrainingFailed` for what the recipe does not know.
     """
     recipe: Path = given.recipe.resolve()
-    program.check(recipe)
+    recipe_file.check(recipe)
     for text in given.set:
         if "=" not in text:
             raise TrainingFailed(f"--set {text}: write it as NAME=VALUE.")
-    declared = program.declared_params(recipe)
+    declared = recipe_file.declared_params(recipe)
     params = from_text(declared, dict(text.split("=", 1) for text in given.set))
     effective_params(declared, params)
     strategy = Strategy(given.strategy)

@@ -17,7 +17,7 @@ from typing import Protocol, TextIO
 
 from worker_agent.protocol import codec
 from worker_agent.protocol.records import Facts, FactValue, Phase, Points, Progress, Record
-from worker_agent.spool import Writer
+from worker_agent.replica.spool import Writer
 from worker_agent.trainer.pulse import Pulse
 
 FLUSH_S = 0.05

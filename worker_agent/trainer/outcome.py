@@ -3,7 +3,7 @@
 from enum import IntEnum
 
 from worker_agent.protocol.states import SAVED_CODE, Cause
-from worker_agent.verdict import TERMINATED_CODE
+from worker_agent.replica.verdict import TERMINATED_CODE
 
 
 class ExitCode(IntEnum):

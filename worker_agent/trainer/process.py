@@ -6,19 +6,20 @@ import traceback
 from time import time
 
 import trainyard.telling
-from worker_agent.protocol.job_spec import keras_of
+from worker_agent.protocol.job.job_spec import keras_of
 from worker_agent.protocol.records import Failure
 from worker_agent.protocol.states import Cause, Keras, Kind, Role, Strategy
-from worker_agent.trainer import keras_alias, program, rendezvous, requirements
+from worker_agent.replica.verdict import PAUSED_PHASE, PREEMPTED_PHASE
 from worker_agent.trainer.emit import Emitter, Sink, install
 from worker_agent.trainer.failure import failure_of
 from worker_agent.trainer.outcome import ExitCode, Paused, Stopped, code_of
-from worker_agent.trainer.run import Run
+from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.script import launcher
 from worker_agent.trainer.script.voice import RecipeVoice
-from worker_agent.trainer.stopping import StopSignal, take_sigterm
+from worker_agent.trainer.setup import keras_alias, packages, rendezvous
+from worker_agent.trainer.setup.stopping import StopSignal, take_sigterm
 from worker_agent.trainer.strategies.interface import Task, room_of
-from worker_agent.verdict import PAUSED_PHASE, PREEMPTED_PHASE
+from worker_agent.trainer.training_run import Run
 
 # Whose processes meet at the chief's door before TensorFlow makes one of them.
 _MEET_IN_PYTHON = frozenset({Strategy.MULTI_WORKER_MIRRORED, Strategy.TENSOR_PARALLEL})
@@ -60,8 +61,8 @@ def leave(code: int) -> None:
 
 
 def _train(run: Run, emitter: Emitter, stop: StopSignal) -> None:
-    requirements.provide(run, emitter)
-    program.check(run.entry)
+    packages.provide(run, emitter)
+    recipe_file.check(run.entry)
     meeting = None
     if run.spec.strategy in _MEET_IN_PYTHON and run.chief and run.gang:
         meeting = rendezvous.Meeting(run)
@@ -70,7 +71,7 @@ def _train(run: Run, emitter: Emitter, stop: StopSignal) -> None:
     emitter.phase("importing")
     if keras_of(run.spec) is Keras.TF_KERAS:
         keras_alias.install()
-    from worker_agent.trainer import runtime
+    from worker_agent.trainer.setup import runtime
 
     devices = runtime.configure(run)
     room_of(run)(Task(run=run, devices=devices, emitter=emitter, stop=stop, meeting=meeting))

@@ -26,19 +26,25 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from worker_agent import sandbox
-from worker_agent.folder import OUTPUT_FILE
+from worker_agent.machine import sandbox
 from worker_agent.protocol import codec
 from worker_agent.protocol.plan import Plan, Trial
 from worker_agent.protocol.states import Kind
-from worker_agent.shim import become_child, child_environment, supervise
-from worker_agent.trainer import check
+from worker_agent.replica.folder import OUTPUT_FILE
+from worker_agent.replica.shim import become_child, child_environment, supervise
 from worker_agent.trainer.outcome import ExitCode
-from worker_agent.trainer.run import from_plan
 from worker_agent.trainer.script import launcher
+from worker_agent.trainer.training_run import from_plan
+from worker_agent.trainer.trial import build
 
 FLAVOURS = ("keras3", "tf_keras")
-SYNCHRONOUS = ("one_device", "mirrored", "multi_worker_mirrored", "central_storage", "evaluator")
+SYNCHRONOUS = (
+    "mirrored.one_device",
+    "mirrored.mirrored",
+    "mirrored.multi_worker_mirrored",
+    "mirrored.central_storage",
+    "evaluator",
+)
 REQUEST_BYTES = 4096
 REQUEST_S = 2.0
 HOUSEKEEPING_S = 1.0
@@ -68,12 +74,12 @@ def preload(flavour: str) -> None:
         os.environ[name] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if flavour == "tf_keras":
-        from worker_agent.trainer import keras_alias
+        from worker_agent.trainer.setup import keras_alias
 
         keras_alias.install()
-        rooms = (*SYNCHRONOUS, "parameter_server")
+        rooms = (*SYNCHRONOUS, "served.parameter_server")
     else:
-        rooms = (*SYNCHRONOUS, "tensor_parallel", "pipeline")
+        rooms = (*SYNCHRONOUS, "tensor.tensor_parallel", "pipe.pipeline")
     for room in rooms:
         importlib.import_module(f"worker_agent.trainer.strategies.{room}")
     importlib.import_module("worker_agent.trainer.__main__")
@@ -250,11 +256,11 @@ def _be_sandbox(plan: Plan, trial: Trial, line: socket.socket) -> None:
 
 def _check_warm(folder: Path, environment: dict[str, str]) -> int:
     _be_trainer(environment, 1)
-    return check.main(folder)
+    return build.main(folder)
 
 
 def _check_cold(folder: Path, environment: dict[str, str]) -> int:
-    command = [sys.executable, "-P", "-m", "worker_agent.trainer.check", str(folder)]
+    command = [sys.executable, "-P", "-m", "worker_agent.trainer.trial.build", str(folder)]
     os.execve(sys.executable, command, environment)
 
 

@@ -9,8 +9,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from orchestrator.embedded.startup import ADMINISTRATOR, CLUSTER
 from orchestrator.models import Job, Node, User
-from orchestrator.services import jobs
 from orchestrator.services.errors import Invalid
+from orchestrator.services.jobs import jobs
 from worker_agent.protocol.states import JobStatus, Strategy
 
 NAME = "demo: handwritten digits"

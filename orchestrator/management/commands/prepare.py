@@ -14,7 +14,8 @@ from django.core.management.base import BaseCommand
 from orchestrator.embedded import folder, ports, programs
 from orchestrator.embedded.startup import ADMINISTRATOR, CLUSTER
 from orchestrator.models import ApiToken, Cluster, Node, User, digest_of
-from orchestrator.services import accounts, nodes
+from orchestrator.services import accounts
+from orchestrator.services.nodes import nodes
 
 
 class Command(BaseCommand):

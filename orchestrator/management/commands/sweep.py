@@ -1,4 +1,4 @@
-"""`manage.py sweep`: the loop around `services/reconcile.py`. Ends cleanly on SIGTERM and Ctrl-C."""
+"""`manage.py sweep`: the loop around `services/sweep/reconcile.py`. Ends cleanly on SIGTERM and Ctrl-C."""
 
 import logging
 import signal
@@ -10,7 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError, close_old_connections, connection
 
-from orchestrator.services import reconcile
+from orchestrator.services.sweep import reconcile
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import keras
 
-from worker_agent.trainer.checkpoints import Checkpoints
 from worker_agent.trainer.emit import Emitter
 from worker_agent.trainer.loop.evaluate import Evaluation
 from worker_agent.trainer.loop.learner import Learner
@@ -18,9 +17,10 @@ from worker_agent.trainer.loop.pace import Pace
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.loop.step import Steps
 from worker_agent.trainer.loop.voice import Voice
-from worker_agent.trainer.memory import peak_bytes
-from worker_agent.trainer.size import Size
-from worker_agent.trainer.stopping import StopSignal
+from worker_agent.trainer.recipe.run_size import Size
+from worker_agent.trainer.saving.gang_checkpoints import Checkpoints
+from worker_agent.trainer.setup.memory import peak_bytes
+from worker_agent.trainer.setup.stopping import StopSignal
 
 _BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 

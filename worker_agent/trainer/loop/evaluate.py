@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from worker_agent.trainer.loop.learner import Learner
-from worker_agent.trainer.stopping import StopSignal
+from worker_agent.trainer.setup.stopping import StopSignal
 
 
 def nobody_looks() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from worker_agent.trainer import runtime
 from worker_agent.trainer.outcome import NodeLacks, TrainingFailed
+from worker_agent.trainer.setup import runtime
 
 
 class Learner(ABC):

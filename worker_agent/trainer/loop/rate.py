@@ -6,8 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from worker_agent.trainer.outcome import TrainingFailed
-from worker_agent.trainer.run import Run
-from worker_agent.trainer.size import Size
+from worker_agent.trainer.recipe.run_size import Size
+from worker_agent.trainer.training_run import Run
 
 
 def rate_of(run: Run, optimizer: Any, size: Size, *, replicas: int) -> "Rate":

@@ -8,7 +8,7 @@ from worker_agent.protocol.records import Points, Progress, Summary
 from worker_agent.protocol.states import Cause
 from worker_agent.trainer.emit import Emitter, say
 from worker_agent.trainer.outcome import TrainingFailed
-from worker_agent.trainer.size import Size
+from worker_agent.trainer.recipe.run_size import Size
 
 
 class Voice:

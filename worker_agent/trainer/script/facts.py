@@ -11,13 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any
 
-from worker_agent.protocol.job_spec import keras_of
+from worker_agent.protocol.job.job_spec import keras_of
 from worker_agent.protocol.records import FactValue
 from worker_agent.protocol.states import Keras
-from worker_agent.trainer.memory import Memory
-from worker_agent.trainer.run import Run, computing_roles
 from worker_agent.trainer.script.imports import when_imported
 from worker_agent.trainer.script.voice import ScriptVoice
+from worker_agent.trainer.setup.memory import Memory
+from worker_agent.trainer.training_run import Run, computing_roles
 
 MEMORY_EVERY_S = 2.0
 

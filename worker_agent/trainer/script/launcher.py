@@ -4,7 +4,7 @@ The process gets what a person would set by hand: TF_CONFIG, the devices, the Ke
 arguments; from there on it is `python entry arguments`. Added from outside are a meeting of the gang before anything
 starts (a peer that never comes is named instead of waited for), as many logical CPUs as the job has devices, the
 metrics (`fit.py`, `events.py`, `trainyard.log`), and for parameter servers the `tf.distribute.Server` of roles that
-the script has no branch for (`worker_agent/protocol/scripts.py` has the rule). Called by `process.conduct`.
+the script has no branch for (`worker_agent/protocol/job/script_text.py` has the rule). Called by `process.conduct`.
 """
 
 import os
@@ -17,17 +17,15 @@ from typing import Any
 import msgspec
 
 import trainyard.telling
-from worker_agent import tpu_address
-from worker_agent.protocol.archive import ArchiveRefused, safe_parts
-from worker_agent.protocol.job_spec import keras_of
+from worker_agent.machine import tpu_address
+from worker_agent.protocol.job.archive import ArchiveRefused, safe_parts
+from worker_agent.protocol.job.job_spec import keras_of
+from worker_agent.protocol.job.script_text import ScriptInfo, inspect_script, runs_script
 from worker_agent.protocol.records import Failure
-from worker_agent.protocol.scripts import ScriptInfo, inspect_script, runs_script
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
-from worker_agent.trainer import keras_alias, rendezvous, requirements
 from worker_agent.trainer.emit import Emitter, Sink, install, say
 from worker_agent.trainer.failure import failure_of, is_of_tpu, tpu_refusal, tpu_silent
 from worker_agent.trainer.outcome import ExitCode, Stopped, TrainingFailed, code_of
-from worker_agent.trainer.run import Run
 from worker_agent.trainer.script import main_module
 from worker_agent.trainer.script.events import EventFiles
 from worker_agent.trainer.script.facts import ScriptFacts
@@ -37,6 +35,8 @@ from worker_agent.trainer.script.imports import when_imported
 from worker_agent.trainer.script.lines import Lines
 from worker_agent.trainer.script.stopping import ScriptStop
 from worker_agent.trainer.script.voice import ScriptVoice
+from worker_agent.trainer.setup import keras_alias, packages, rendezvous
+from worker_agent.trainer.training_run import Run
 
 TPU_RETRY_S = 0.5
 FILES_READ_MAX = 300
@@ -70,7 +70,7 @@ def sets_environment(run: Run) -> bool:
 
 def _launch(run: Run, emitter: Emitter, stop: ScriptStop) -> int:
     folder = working_folder(run)
-    requirements.provide(run, emitter)
+    packages.provide(run, emitter)
     info = inspect_script(_sources(run))
     if info.problems:
         raise TrainingFailed(f"{info.problems[0]}.")
@@ -131,7 +131,7 @@ def _meet(run: Run, emitter: Emitter, stop: ScriptStop) -> None:
     if not any(member.name == f"{run.role}:{run.index}" for member in run.gang):
         return
     emitter.phase("rendezvous", f"{len(run.gang)} processes")
-    deadline = monotonic() + run.rendezvous_timeout_s + (requirements.LIMIT_S if run.spec.requirements else 0.0)
+    deadline = monotonic() + run.rendezvous_timeout_s + (packages.LIMIT_S if run.spec.requirements else 0.0)
     if run.chief:
         rendezvous.Meeting(run).gather(deadline=deadline, stop=stop)
     else:

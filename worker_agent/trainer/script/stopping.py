@@ -13,10 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from worker_agent.folder import read_stop
+from worker_agent.replica.folder import read_stop
 from worker_agent.trainer.outcome import ExitCode
 from worker_agent.trainer.script.imports import when_imported
-from worker_agent.trainer.stopping import GRACE_S, StopSignal
+from worker_agent.trainer.setup.stopping import GRACE_S, StopSignal
 
 LOOK_EVERY_S = 0.1
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from worker_agent.trainer.checkpoints import Checkpoints
 from worker_agent.trainer.loop.driver import Driver
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.loop.voice import Voice
 from worker_agent.trainer.outcome import Paused
-from worker_agent.trainer.program import Program
-from worker_agent.trainer.size import Size
+from worker_agent.trainer.recipe.recipe_file import Program
+from worker_agent.trainer.recipe.run_size import Size
+from worker_agent.trainer.saving.gang_checkpoints import Checkpoints
 from worker_agent.trainer.strategies.interface import Task
 
 

@@ -9,17 +9,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker_agent.protocol.checkpoints import order_of
+from worker_agent.protocol.checkpoint import order_of
 from worker_agent.protocol.records import Summary
 from worker_agent.protocol.states import Strategy
-from worker_agent.trainer import data, program, runtime
-from worker_agent.trainer.checkpoints import Checkpoints, Start, Variables, load, wait_for_next
 from worker_agent.trainer.emit import say
 from worker_agent.trainer.loop.evaluate import Evaluation
 from worker_agent.trainer.loop.learner import Learner, learner_of
-from worker_agent.trainer.memory import peak_bytes
 from worker_agent.trainer.outcome import TrainingFailed
-from worker_agent.trainer.size import size_of
+from worker_agent.trainer.recipe import data, recipe_file
+from worker_agent.trainer.recipe.run_size import size_of
+from worker_agent.trainer.saving.gang_checkpoints import Checkpoints, Start, Variables, load, wait_for_next
+from worker_agent.trainer.setup import runtime
+from worker_agent.trainer.setup.memory import peak_bytes
 from worker_agent.trainer.strategies import legacy_model
 from worker_agent.trainer.strategies.interface import Task
 
@@ -31,7 +32,7 @@ def train(task: Task) -> None:
     if run.checkpoints is None:
         raise TrainingFailed("An evaluator reads checkpoints, and this run writes none: keep at least one.")
     runtime.set_precision(spec.precision)
-    recipe = program.load(run.entry, run.code, spec.params)
+    recipe = recipe_file.load(run.entry, run.code, spec.params)
     rows, judged = data.Rows(recipe, "train").whole, data.Rows(recipe, "validation")
     data.check_judged(judged)
     alone = tf.distribute.get_strategy()
@@ -58,7 +59,7 @@ def train(task: Task) -> None:
 
 
 def _rebuilt(
-    task: Task, recipe: program.Program, rows: tf.data.Dataset, alone: tf.distribute.Strategy
+    task: Task, recipe: recipe_file.Program, rows: tf.data.Dataset, alone: tf.distribute.Strategy
 ) -> tuple[Learner, list[Any]]:
     """The model in this process alone, and its variables in the order in which the chief lists them."""
     spec = task.run.spec

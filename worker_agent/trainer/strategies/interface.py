@@ -12,19 +12,19 @@ from typing import cast
 
 from worker_agent.protocol.states import Role, Strategy
 from worker_agent.trainer.emit import Emitter
-from worker_agent.trainer.rendezvous import Meeting
-from worker_agent.trainer.run import Run
-from worker_agent.trainer.stopping import StopSignal
+from worker_agent.trainer.setup.rendezvous import Meeting
+from worker_agent.trainer.setup.stopping import StopSignal
+from worker_agent.trainer.training_run import Run
 
 _ROOMS = {
-    Strategy.ONE_DEVICE: "one_device",
-    Strategy.MIRRORED: "mirrored",
-    Strategy.MULTI_WORKER_MIRRORED: "multi_worker_mirrored",
-    Strategy.PARAMETER_SERVER: "parameter_server",
-    Strategy.CENTRAL_STORAGE: "central_storage",
-    Strategy.TPU: "tpu",
-    Strategy.TENSOR_PARALLEL: "tensor_parallel",
-    Strategy.PIPELINE: "pipeline",
+    Strategy.ONE_DEVICE: "mirrored.one_device",
+    Strategy.MIRRORED: "mirrored.mirrored",
+    Strategy.MULTI_WORKER_MIRRORED: "mirrored.multi_worker_mirrored",
+    Strategy.PARAMETER_SERVER: "served.parameter_server",
+    Strategy.CENTRAL_STORAGE: "mirrored.central_storage",
+    Strategy.TPU: "mirrored.tpu",
+    Strategy.TENSOR_PARALLEL: "tensor.tensor_parallel",
+    Strategy.PIPELINE: "pipe.pipeline",
 }
 
 

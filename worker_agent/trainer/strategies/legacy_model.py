@@ -9,9 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker_agent.trainer import runtime
 from worker_agent.trainer.loop.learner import check_model
-from worker_agent.trainer.program import Program
+from worker_agent.trainer.recipe.recipe_file import Program
+from worker_agent.trainer.setup import runtime
 
 
 def build(recipe: Program, rows: tf.data.Dataset, *, seed: int) -> Any:

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from worker_agent.protocol.job_spec import keeps_checkpoints
+from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.records import LEAVING_PHASE
 from worker_agent.protocol.states import DeviceKind, Role
-from worker_agent.trainer.memory import Memory
-from worker_agent.trainer.run import Run
+from worker_agent.trainer.setup.memory import Memory
 from worker_agent.trainer.strategies.interface import Task
+from worker_agent.trainer.training_run import Run
 
 MEMORY_EVERY_S = 10.0
 

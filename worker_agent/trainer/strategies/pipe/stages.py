@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from worker_agent.trainer.loop.learner import private
 from worker_agent.trainer.outcome import TrainingFailed
-from worker_agent.trainer.run import Run
+from worker_agent.trainer.training_run import Run
 
 
 def device_names(run: Run) -> list[str]:

@@ -15,7 +15,7 @@ from tensorflow.experimental import dtensor
 
 from worker_agent.protocol.states import DeviceKind
 from worker_agent.trainer.outcome import TrainingFailed
-from worker_agent.trainer.run import Run
+from worker_agent.trainer.training_run import Run
 
 BATCH = "batch"
 MODEL = "model"

@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from worker_agent.trainer import data
 from worker_agent.trainer.loop.evaluate import nobody_looks
 from worker_agent.trainer.loop.rate import Rate
-from worker_agent.trainer.stopping import StopSignal
+from worker_agent.trainer.recipe import data
+from worker_agent.trainer.setup.stopping import StopSignal
 from worker_agent.trainer.strategies.tensor.mesh import BATCH, WHOLE, Mesh
 from worker_agent.trainer.strategies.tensor.pins import Pins
 
@@ -97,7 +97,14 @@ class Evaluation:
     """Exact on every row: whole batches are split over the mesh, the rows that are left go whole to every device."""
 
     def __init__(
-        self, *, mesh: Mesh, learner: MeshModel, variables: list[Any], rows: data.Rows, batch: int, stop: StopSignal
+        self,
+        *,
+        mesh: Mesh,
+        learner: MeshModel,
+        variables: list[Any],
+        rows: data.Rows,
+        batch: int,
+        stop: StopSignal,
     ) -> None:
         self._mesh = mesh
         self._learner = learner

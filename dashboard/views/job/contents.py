@@ -1,0 +1,257 @@
+"""What the job page shows beside the job itself: figures, replicas, `TF_CONFIG`, settings, log lines. For `job.py`."""
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+
+from dashboard.templatetags.trainyard import MISSING, figure, group, replica_name
+from dashboard.views.job.checkpoints import checkpoints_of
+from dashboard.views.job.pausing import pausing_of
+from dashboard.views.job.restarts import restarts_of
+from dashboard.views.job.strategy import strategy_panel
+from dashboard.views.job.timeline import timeline_of
+from dashboard.views.job.words import JobRow, failure_of, gang_of, is_over, may_change, replica_state
+from orchestrator.domain.gang.reasons import saved_and_left
+from orchestrator.queries import jobs as job_queries
+from orchestrator.queries import telemetry
+from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus
+
+ROLE_ORDER = {"chief": 0, "worker": 1, "ps": 2, "evaluator": 3}
+SERIES_COLOURS = 8
+SPARK_POINTS = 60
+RATES = ("loss", "examples_per_s", "step_time_ms", "steps_per_s")
+SHARES = ("accuracy", "acc")
+# The browser's `js/job/log.js` has the same two.
+# What TensorFlow's estimator says of graphs that DTensor has not split yet is no error, whatever its letter.
+ERROR_LINE = re.compile(
+    r"^[EF]\d{4} (?!.*\bop_level_cost_estimator\.cc)|^Traceback|^\w*(Error|Exception)\b|\b(ERROR|CRITICAL|FATAL)\b"
+)
+WARNING_LINE = re.compile(r"^W\d{4} |\bWARN(ING)?\b|\w*Warning:")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One figure of the strip below the progress."""
+
+    key: str
+    label: str
+    figure: str
+    unit: str
+    note: str
+    values: list[float]
+
+
+def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, Any]:
+    """The context of everything that changes with the job's state."""
+    now = now or datetime.now(UTC)
+    attempts = job_queries.attempts(job)
+    everybody = _in_order(job)
+    gang = [replica for replica in everybody if not replica.superseded]
+    place = {str(replica): place for place, replica in enumerate(gang)}
+    rows = [_replica_row(replica, place[str(replica)]) for replica in gang]
+    present = next((each for each in attempts if each.number == job.attempt), None)
+    failed = failure_of(job, gang, blame=present.blame if present else "")
+    if failed:
+        rows.sort(key=lambda row: row["shape"] not in ("failed", "lost"))
+    row, changeable, over = JobRow.of(job, now=now), may_change(job, user), is_over(job)
+    checkpoints = checkpoints_of(job)
+    began_at = present.resumed_step if present else None
+    return {
+        "job": job,
+        "row": row,
+        "size": gang_of(job.spec),
+        "nodes_used": len({replica.node_name for replica in gang}),
+        "over": over,
+        "can_stop": changeable and not over and job.status != JobStatus.STOPPING,
+        "began_at": began_at,
+        "grace_s": round(settings.STOP_GRACE_S),
+        "changeable": changeable,
+        "can_delete": changeable and over,
+        "can_retry": user.may_run_jobs and over,
+        "can_clone": user.may_run_jobs,
+        "resume_from": checkpoints.newest_usable if failed and over and user.may_run_jobs else None,
+        "failed": failed,
+        "tiles": [] if failed or not job.attempt else _tiles(job, gang),
+        "replicas": rows,
+        "replaced": [_replica_row(replica, place[str(replica)]) for replica in everybody if replica.superseded],
+        "strategy": strategy_panel(job, gang),
+        "at_work": sum(replica.status == ReplicaStatus.RUNNING for replica in gang),
+        "attempts": attempts,
+        "timeline": timeline_of(job, attempts, everybody, now=now),
+        "restarts": restarts_of(job),
+        "checkpoints": checkpoints,
+        "files": job_queries.artifacts(job),
+        "ends_at": now + timedelta(seconds=row.remaining_s) if row.remaining_s is not None else None,
+    } | pausing_of(job, checkpoints, began_at=began_at, changeable=changeable)
+
+
+def printed_lines(job: Any, *, limit: int) -> list[dict[str, Any]]:
+    """The end of the log, each line with the colour of its replica and the level that its text speaks of."""
+    gang = [replica for replica in _in_order(job) if not replica.superseded]
+    colours = {str(replica): place % SERIES_COLOURS + 1 for place, replica in enumerate(gang)}
+    return [
+        {
+            "at": datetime.fromtimestamp(line.at, UTC),
+            "name": replica_name(line.replica),
+            "replica": line.replica,
+            "colour": colours.get(line.replica, 1),
+            "level": "E" if ERROR_LINE.search(line.text) else "W" if WARNING_LINE.search(line.text) else "I",
+            "text": line.text,
+        }
+        for line in telemetry.log_tail(job, lines=limit)
+    ]
+
+
+def _in_order(job: Any) -> list[Any]:
+    """The processes of the latest attempt, those that were replaced before the ones in their place."""
+    return sorted(job_queries.replicas(job), key=lambda r: (ROLE_ORDER.get(r.role, 9), r.index, r.incarnation))
+
+
+def _replica_row(replica: Any, place: int) -> dict[str, Any]:
+    shape, label = replica_state(replica)
+    beat = _beat_of(replica)
+    return {
+        "replica": replica,
+        "name": replica_name(str(replica)),
+        "log": f"{replica}.{replica.incarnation}" if replica.superseded else str(replica),
+        "colour": place % SERIES_COLOURS + 1,
+        "place": place,
+        "shape": shape,
+        "label": label,
+        "devices": _devices(replica),
+        "cpu": beat.get("cpu_percent"),
+        "memory": beat.get("memory_bytes"),
+        "ending": ", ".join(filter(None, [_ending(replica), _refused(replica)])),
+        "tf_config": _marked(replica),
+    }
+
+
+def _beat_of(replica: Any) -> dict[str, Any]:
+    """What the node's last heartbeat says of this process, while it holds it."""
+    if not replica.held or replica.node is None:
+        return {}
+    beats = (beat for beat in replica.node.holding if beat["replica_id"] == replica.pk)
+    return next((beat for beat in beats if beat["attempt"] == replica.attempt), {})
+
+
+def _devices(replica: Any) -> str:
+    if not replica.devices:
+        return MISSING
+    kind, first, last = replica.device_kind.upper(), min(replica.devices), max(replica.devices)
+    if len(replica.devices) == 1:
+        return f"{kind} {first}"
+    if last - first + 1 == len(replica.devices):
+        return f"{kind} {first}–{last}"  # noqa: RUF001
+    return f"{kind} " + ", ".join(str(index) for index in sorted(replica.devices))
+
+
+def _ending(replica: Any) -> str:
+    if replica.status not in (ReplicaStatus.EXITED, ReplicaStatus.LOST):
+        return replica.phase
+    if replica.signal:
+        return f"signal {replica.signal}"
+    if replica.exit_code is not None:
+        if saved_and_left(replica.cause, replica.exit_code):
+            return f"exit {replica.exit_code} (saved)"
+        return f"exit {replica.exit_code}" + (" (asked to stop)" if replica.cause == Cause.STOPPED else "")
+    return ""
+
+
+def _refused(replica: Any) -> str:
+    """What it said after another process had been launched in its place."""
+    return f"{replica.refused} late record{'s' if replica.refused > 1 else ''} refused" if replica.refused else ""
+
+
+def _marked(replica: Any) -> dict[str, str] | None:
+    """`TF_CONFIG` as text, cut at the replica's own address, so that the page can mark it."""
+    if not replica.tf_config:
+        return None
+    text, own = json.dumps(replica.tf_config, indent=2), f"{replica.host}:{replica.port}"
+    before, found, after = text.partition(own)
+    return {"before": before, "own": found, "after": after}
+
+
+def _tiles(job: Any, gang: list[Any]) -> list[Tile]:
+    metric = _headline_metric(job.metrics)
+    told_by_leader = {f"step_time_ms/{replica_name(str(each))}": str(each) for each in gang}
+    names_wanted = [*RATES, *told_by_leader, *([metric] if metric else [])]
+    series = telemetry.series(job, names=names_wanted, points=SPARK_POINTS)
+    names = {str(replica) for replica in gang}
+
+    def latest(name: str) -> dict[str, float]:
+        views = [view for view in series.get(name, ()) if view.attempt == job.attempt and view.replica in names]
+        return {view.replica: view.values[-1] for view in views if view.values}
+
+    def curve(name: str) -> list[float]:
+        views = [view for view in series.get(name, ()) if view.attempt == job.attempt]
+        firsts = [view for view in views if view.replica == views[0].replica]
+        return [value for value in firsts[-1].values if math.isfinite(value)] if firsts else []
+
+    loss, rates, times, steps = (latest(name) for name in RATES)
+    spoken_for = {who: value for name, who in told_by_leader.items() for value in latest(name).values()}
+    times = spoken_for or times
+    devices = gang_of(job.spec)["devices"]
+    slowest = max(times, key=lambda name: times[name], default="")
+    each = f"{group(sum(rates.values()) / devices)} per device" if rates and devices > 1 else ""
+    return [
+        _loss_tile(job, next(iter(loss.values()), None), curve("loss")),
+        *([_metric_tile(job, metric, curve(metric))] if metric else []),
+        Tile(
+            "eps",
+            "Examples per second",
+            group(sum(rates.values())) if rates else MISSING,
+            "",
+            each,
+            curve("examples_per_s"),
+        ),
+        Tile(
+            "ms",
+            "Step time",
+            f"{times[slowest]:.1f}" if times else MISSING,
+            "ms",
+            f"slowest: {replica_name(slowest)}" if len(times) > 1 else "",
+            curve("step_time_ms"),
+        ),
+        Tile(
+            "sps",
+            "Steps per second",
+            f"{next(iter(steps.values())):.1f}" if steps else MISSING,
+            "",
+            "",
+            curve("steps_per_s"),
+        ),
+    ]
+
+
+def _loss_tile(job: Any, of_step: float | None, values: list[float]) -> Tile:
+    """The mean over the last epoch, which is what lists and REST call a job's loss; until there is one, the last
+    step's."""
+    validation = job.metrics.get("val_loss")
+    note = "" if validation is None else f"validation {figure(validation)}"
+    if "loss" in job.metrics or of_step is None:
+        return Tile("loss", "Loss, mean of an epoch", figure(job.metrics.get("loss")), "", note, values)
+    return Tile("loss-of-step", "Loss of the last step", figure(of_step), "", note, values)
+
+
+def _metric_tile(job: Any, name: str, values: list[float]) -> Tile:
+    value, share = job.metrics[name], name.removeprefix("val_") in SHARES
+    shown = f"{value * 100:.1f}" if share and isinstance(value, int | float) else figure(value)
+    return Tile("metric", metric_title(name), shown, "%" if share else "", f"epoch {job.epoch} of {job.epochs}", values)
+
+
+def metric_title(name: str) -> str:
+    """`val_accuracy` as people say it."""
+    validation = name.startswith("val_")
+    words = name.removeprefix("val_").replace("_", " ")
+    return f"Validation {words}" if validation else words.capitalize()
+
+
+def _headline_metric(metrics: dict[str, Any]) -> str:
+    """The metric of the second tile: a validation metric before a training metric; "" where there is none."""
+    names = [name for name in metrics if name not in ("loss", "val_loss")]
+    return next((name for name in names if name.startswith("val_")), names[0] if names else "")

@@ -1,0 +1,140 @@
+"""One job: its page, the parts that change with its state, stop, pause and retry, its log and files to take away."""
+
+from collections.abc import Callable, Iterator
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from dashboard.downloads import attachment, bytes_attachment, text_attachment
+from dashboard.views.answers import page
+from dashboard.views.job.contents import printed_lines, state_of
+from dashboard.views.job.settings import settings_of
+from orchestrator.queries import jobs as job_queries
+from orchestrator.queries import telemetry
+from orchestrator.services import artifacts
+from orchestrator.services.checkpoints import checkpoint_store
+from orchestrator.services.errors import Conflict
+from orchestrator.services.jobs import deleting
+from orchestrator.services.jobs import jobs as job_services
+
+LINES_PRINTED = 100
+EVENTS_PRINTED = 200
+LOG_SLICE_BYTES = 512_000
+
+
+@require_safe
+@page
+def job(request: HttpRequest, job_id: int) -> HttpResponse:
+    """The page. What lives on it comes over the socket; this prints the state of now."""
+    found = job_queries.get(request.user, job_id)
+    context = state_of(found, request.user) | {
+        "settings": settings_of(found),
+        "events": job_queries.events(found, limit=EVENTS_PRINTED),
+        "lines": printed_lines(found, limit=LINES_PRINTED),
+    }
+    return render(request, "dashboard/job/page.html", context)
+
+
+@require_safe
+@page
+def job_state(request: HttpRequest, job_id: int) -> HttpResponse:
+    """The parts of the page that change with the job's state; the page puts each in the place of the old one."""
+    found = job_queries.get(request.user, job_id)
+    return render(request, "dashboard/job/_state.html", state_of(found, request.user))
+
+
+@require_POST
+@page
+def job_stop(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Stop, then back to the page."""
+    return _after(job_services.stop_job, request, job_id)
+
+
+@require_POST
+@page
+def job_pause(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Pause, then back to the page."""
+    return _after(job_services.pause_job, request, job_id)
+
+
+@require_POST
+@page
+def job_resume(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Resume, then back to the page."""
+    return _after(job_services.resume_paused_job, request, job_id)
+
+
+@require_POST
+@page
+def job_retry(request: HttpRequest, job_id: int) -> HttpResponse:
+    """A new job like this one, and on to its page."""
+    try:
+        again = job_services.retry_job(job_id=job_id, by=request.user)
+    except Conflict as refused:
+        messages.warning(request, str(refused))
+        return redirect("job", job_id)
+    return redirect("job", again.pk)
+
+
+@require_POST
+@page
+def job_delete(request: HttpRequest, job_id: int) -> HttpResponse:
+    """Delete it if its name was typed, and on to the list."""
+    found = job_services.changeable(job_id, request.user)
+    if request.POST.get("confirm", "").strip() != found.name:
+        messages.warning(request, "Nothing was deleted: what was typed is not the name of the job.")
+        return redirect("job", job_id)
+    try:
+        deleting.delete_job(job_id=job_id, by=request.user)
+    except Conflict as refused:
+        messages.warning(request, str(refused))
+        return redirect("job", job_id)
+    messages.success(request, f"{found.name} (j-{job_id}) is deleted.")
+    return redirect("jobs")
+
+
+@require_safe
+@page
+def job_log(request: HttpRequest, job_id: int) -> HttpResponseBase:
+    """The whole log of one replica of the latest attempt, as a file."""
+    found, name = job_queries.get(request.user, job_id), request.GET.get("replica", "")
+    replica = job_queries.replica_named(found, name)
+
+    def slices() -> Iterator[str]:
+        offset = 0
+        while (part := telemetry.log(found, replica=name, offset=offset, limit=LOG_SLICE_BYTES)).text:
+            yield part.text
+            offset = part.next
+
+    return text_attachment(request, slices(), name=f"j-{found.pk}-{replica.role}-{replica.index}.log")
+
+
+@require_safe
+@page
+def job_checkpoint(request: HttpRequest, job_id: int, checkpoint_id: int) -> HttpResponseBase:
+    """A checkpoint, as a tar file."""
+    try:
+        row, pieces = checkpoint_store.archive(user=request.user, job_id=job_id, checkpoint_id=checkpoint_id)
+    except Conflict as refused:
+        messages.warning(request, str(refused))
+        return redirect("job", job_id)
+    return bytes_attachment(request, pieces, name=f"j-{job_id}-{row.name}.tar", kind="application/x-tar")
+
+
+@require_safe
+@page
+def job_artifact(request: HttpRequest, job_id: int, artifact_id: int) -> HttpResponseBase:
+    """A file that the job left, always as a download."""
+    row, content = artifacts.open_file(user=request.user, job_id=job_id, artifact_id=artifact_id)
+    return attachment(request, content, name=row.name, size_bytes=row.size_bytes)
+
+
+def _after(act: Callable[..., object], request: HttpRequest, job_id: int) -> HttpResponse:
+    """Do it; the page says why when it could not be done."""
+    try:
+        act(job_id=job_id, by=request.user)
+    except Conflict as refused:
+        messages.warning(request, str(refused))
+    return redirect("job", job_id)

@@ -1,0 +1,47 @@
+"""What pausing a job means, and what a paused one waits for, in words. For `job_page.py`."""
+
+from typing import Any
+
+from django.conf import settings
+
+from dashboard.templatetags.trainyard import group
+from dashboard.views.job.checkpoints import CheckpointList
+from worker_agent.protocol.job.job_spec import keeps_checkpoints
+from worker_agent.protocol.states import JobStatus, Kind
+
+
+def pausing_of(job: Any, checkpoints: CheckpointList, *, began_at: int | None, changeable: bool) -> dict[str, Any]:
+    """What the page offers and says; the service decides. `began_at` is the step that the attempt began with."""
+    return {
+        "can_pause": changeable and job.status == JobStatus.RUNNING,
+        "can_resume": changeable and job.status == JobStatus.PAUSED,
+        "pause_words": _before(job, began_at) if job.status == JobStatus.RUNNING else "",
+        "paused_words": _after(job, checkpoints) if job.status == JobStatus.PAUSED else "",
+    }
+
+
+def _before(job: Any, began_at: int | None) -> str:
+    """What pausing it now comes to, before somebody does it."""
+    spec, grace_s = job.typed_spec, f"{settings.PAUSE_GRACE_S:g}"
+    if keeps_checkpoints(spec):
+        return (
+            "It saves a checkpoint, its processes end, and its devices become free, usually within seconds and at most "
+            f"within {grace_s} s. Resumed, it goes on with the next step, on whatever nodes have room then."
+        )
+    if spec.kind is Kind.SCRIPT:
+        return (
+            f"Its processes are asked to end (SIGTERM) and have {grace_s} s if they handle that. Trainyard saves "
+            "nothing of a script: resumed, it begins again, with whatever it has saved by itself."
+        )
+    since = f"what it did since step {group(began_at)}" if began_at else f"all {group(job.step)} steps"
+    return f"This job writes no checkpoints. Its processes end and {since} would be lost: resumed, it begins anew."
+
+
+def _after(job: Any, checkpoints: CheckpointList) -> str:
+    """With what it goes on when it is resumed."""
+    newest = checkpoints.rows[0] if checkpoints.rows else None
+    if newest is None:
+        begins = "with the checkpoint that it was made with" if job.typed_spec.resume_from else "anew"
+        return f"Its devices are free. Resumed, it begins {begins}."
+    where = "" if newest.usable else ", which is still on its way from its node to Trainyard's store"
+    return f"Its devices are free. Resumed, it goes on from its checkpoint at step {group(newest.step)}{where}."

@@ -1,0 +1,126 @@
+"""Clusters and the list of nodes: who is there, what they have, who holds what; administrators register and add."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from dashboard.forms import PlainForm, cluster_fields, cluster_form
+from dashboard.views.answers import page
+from dashboard.views.machines import machine_rows
+from dashboard.views.once import forgotten, hand_over, taken
+from orchestrator.queries import machines, telemetry
+from orchestrator.services.errors import Invalid
+from orchestrator.services.nodes import nodes as node_services
+
+JOIN = "join_command"
+CURVE_S = 900
+CURVE_POINTS = 48
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def clusters(request: HttpRequest) -> HttpResponse:
+    """All clusters; administrators register one by POST, which leads to its page with the first join command."""
+    form = cluster_form()
+    if request.method == "POST":
+        form = cluster_form(request.POST)
+        if created := _registered(request, form):
+            return _with_join_command(request, created)
+    found = list(machines.clusters(request.user))
+    nodes = machines.nodes(request.user)
+    context = {
+        "clusters": [_summary(each, [node for node in nodes if node.cluster_id == each.pk]) for each in found],
+        "form": form,
+        "general": form.errors.get("", ""),
+        "refused": bool(form.errors),
+    }
+    return render(request, "dashboard/clusters/page.html", context, status=422 if form.errors else 200)
+
+
+@never_cache
+@require_safe
+@page
+def cluster(request: HttpRequest, name: str) -> HttpResponse:
+    """One cluster: its nodes and their devices; a join command that was just made is shown this once."""
+    found = machines.cluster(request.user, name)
+    command = taken(request, name=JOIN)
+    shown = {"join_command": command, "join_loopback": node_services.public_url_is_loopback()}
+    context = {**_cluster_state(request, found), **shown}
+    return forgotten(render(request, "dashboard/cluster/page.html", context), name=JOIN)
+
+
+@require_safe
+@page
+def cluster_state(request: HttpRequest, name: str) -> HttpResponse:
+    """The parts of the cluster page that change with its nodes."""
+    found = machines.cluster(request.user, name)
+    return render(request, "dashboard/cluster/_state.html", _cluster_state(request, found))
+
+
+@require_POST
+@page
+def cluster_join(request: HttpRequest, name: str) -> HttpResponse:
+    """A new one-time token, shown on the cluster's page as the command for the machine."""
+    return _with_join_command(request, machines.cluster(request.user, name))
+
+
+@require_safe
+def nodes(request: HttpRequest) -> HttpResponse:
+    """Every node of every cluster."""
+    return render(request, "dashboard/nodes/page.html", _nodes_state(request, machines.nodes(request.user)))
+
+
+@require_safe
+def nodes_state(request: HttpRequest) -> HttpResponse:
+    """The part of the node list that changes."""
+    return render(request, "dashboard/nodes/_state.html", _nodes_state(request, machines.nodes(request.user)))
+
+
+def _registered(request: HttpRequest, form: PlainForm) -> Any | None:
+    fields = cluster_fields(form)
+    if form.errors:
+        return None
+    try:
+        return node_services.create_cluster(**fields, by=request.user)
+    except Invalid as refused:
+        form.refuse(refused.errors)
+        return None
+
+
+def _with_join_command(request: HttpRequest, cluster: Any) -> HttpResponse:
+    token = node_services.create_join_token(cluster=cluster, by=request.user)
+    answer = redirect(reverse("cluster", args=[cluster.name]) + "#join")
+    return hand_over(request, answer, name=JOIN, value=node_services.join_command(token))
+
+
+def _cluster_state(request: HttpRequest, cluster: Any) -> dict[str, Any]:
+    nodes = machines.nodes(request.user, cluster)
+    lost = [node for node in nodes if node.state == "lost"]
+    return {**_nodes_state(request, nodes), "cluster": cluster, "lost": lost}
+
+
+def _nodes_state(request: HttpRequest, nodes: list[Any]) -> dict[str, Any]:
+    slots = machines.slots(nodes)
+    load = telemetry.load(nodes, names=["cpu_percent"], seconds=CURVE_S, points=CURVE_POINTS)
+    curves = {node_id: series["cpu_percent"].values for node_id, series in load.items() if "cpu_percent" in series}
+    rows = machine_rows.rows(nodes, slots, curves, now=machine_rows.utc_now())
+    return {
+        "rows": rows,
+        "devices_total": machine_rows.devices_total(nodes),
+        "counts": machine_rows.counts(slots),
+        "any_gpu": any(slot.kind == "gpu" for own in slots.values() for slot in own),
+    }
+
+
+def _summary(cluster: Any, nodes: list[Any]) -> dict[str, Any]:
+    slots = machines.slots(nodes)
+    return {
+        "cluster": cluster,
+        "devices_total": machine_rows.devices_total(nodes),
+        "counts": machine_rows.counts(slots),
+        "lost": sum(node.state == "lost" for node in nodes),
+    }

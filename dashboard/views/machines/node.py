@@ -1,0 +1,115 @@
+"""One node: its load, devices and history; administrators cordon, drain, rename and remove it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from dashboard.views.answers import page
+from dashboard.views.job.words import replica_state
+from dashboard.views.machines import machine_rows
+from orchestrator.queries import machines, telemetry
+from orchestrator.services.errors import Conflict, Forbidden, Invalid, words_of
+from orchestrator.services.nodes import dirty
+from orchestrator.services.nodes import nodes as node_services
+
+CURVE_POINTS = 60
+EVENTS_SHOWN = 30
+REPLICAS_SHOWN = 30
+# What asks for the node's name, typed: it ends or moves other people's work.
+TYPED = frozenset({"drain", "remove"})
+DONE = {
+    "cordon": "{name} is cordoned. No new job is placed there; running jobs go on.",
+    "uncordon": "{name} takes jobs again.",
+    "drain": "{name} is draining. No new job is placed there; its jobs save and go on elsewhere, or finish.",
+    "reclaim": "All devices and ports of {name} are used again.",
+    "rename": "The node is now called {name}.",
+    "remove": "{name} is removed. Its agent is refused from now on.",
+}
+
+
+@require_safe
+@page
+def node(request: HttpRequest, node_id: str) -> HttpResponse:
+    """The node's page."""
+    return render(request, "dashboard/node/page.html", _state(request, node_id))
+
+
+@require_safe
+@page
+def node_state(request: HttpRequest, node_id: str) -> HttpResponse:
+    """The parts of the page that change with the node's state and what runs there."""
+    return render(request, "dashboard/node/_state.html", _state(request, node_id))
+
+
+@require_POST
+@page
+def node_action(request: HttpRequest, node_id: str, action: str) -> HttpResponse:
+    """One of the actions in `DONE`."""
+    found = machines.node(request.user, node_id)
+    if action not in DONE:
+        raise Http404("There is no such action.")
+    if not request.user.may_administer:
+        raise Forbidden("Only administrators may change machines.")
+    if action in TYPED and request.POST.get("confirm") != found.name:
+        messages.error(request, f"Nothing was done: type {found.name} to confirm.")
+        return redirect("node", node_id)
+    try:
+        name = _carry_out(request, found, action)
+    except (Invalid, Conflict) as refused:
+        messages.error(request, words_of(refused))
+        return redirect("node", node_id)
+    messages.success(request, DONE[action].format(name=name))
+    return redirect("cluster", found.cluster.name) if action == "remove" else redirect("node", node_id)
+
+
+def _carry_out(request: HttpRequest, found: Any, action: str) -> str:
+    """Do it; returns the node's name afterwards."""
+    reason = request.POST.get("reason", "").strip()
+    if action == "rename":
+        name = request.POST.get("name", "").strip()
+        node_services.rename(node_id=found.pk, name=name, by=request.user)
+        return name
+    if action == "uncordon":
+        node_services.uncordon(node_id=found.pk, by=request.user)
+    else:
+        acts = {
+            "cordon": node_services.cordon,
+            "drain": node_services.drain,
+            "reclaim": dirty.reclaim,
+            "remove": node_services.remove,
+        }
+        act: Callable[..., object] = acts[action]
+        act(node_id=found.pk, by=request.user, reason=reason)
+    return str(found.name)
+
+
+def _state(request: HttpRequest, node_id: str) -> dict[str, Any]:
+    found = machines.node(request.user, node_id)
+    slots = machines.slots([found])
+    replicas = machines.node_replicas(found, limit=REPLICAS_SHOWN)
+    now = machine_rows.utc_now()
+    kinds = {slot.kind for slot in slots[found.pk]}
+    return {
+        "node": found,
+        "now": now,
+        "beat": machine_rows.ago(found.last_seen_at, now),
+        "devices": machine_rows.devices_in_words(found.devices),
+        "tiles": machine_rows.device_tiles(found, slots[found.pk]),
+        "counts": machine_rows.counts(slots),
+        "figures": machine_rows.figures(found, telemetry.node_series(found, points=CURVE_POINTS)),
+        "has_gpu": "gpu" in kinds,
+        "dirty": machines.dirty(found),
+        "running": [replica for replica in replicas if replica.held],
+        "past": [_ended(replica) for replica in replicas if not replica.held],
+        "events": machines.node_events(found, limit=EVENTS_SHOWN),
+    }
+
+
+def _ended(replica: Any) -> Any:
+    """A replica with the shape and the word of how it ended, as its job's page says it."""
+    replica.shape, replica.word = replica_state(replica)
+    return replica

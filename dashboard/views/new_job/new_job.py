@@ -1,0 +1,267 @@
+"""The new-job page: the form, its live preview, and the submission. Each request is parsed, given to a service, shown.
+
+The program arrives as a recipe's name, as text, or as an upload. A sound upload is stored as soon as it is seen and
+from then on travels by its digest, so that neither an error elsewhere nor the preview asks for the file again.
+"""
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
+
+from dashboard.forms import DEFAULTS, JobForm, cloned_form, empty_form, request_from, typed_form
+from dashboard.views.answers import page, wants_json
+from dashboard.views.new_job.choices import KINDS, LR_SCALINGS, OPTIONS, SOURCES, STRATEGIES
+from dashboard.views.new_job.panel import panel
+from orchestrator import catalogue
+from orchestrator.domain.job.recipes import RecipeInfo
+from orchestrator.queries import jobs as job_queries
+from orchestrator.queries import machines
+from orchestrator.queries.errors import NotFound
+from orchestrator.services.errors import Conflict, Forbidden, Invalid
+from orchestrator.services.jobs import jobs, submission
+from orchestrator.services.programs import preflights, programs
+
+FIRST_RECIPE = "digits_cnn"
+NOTHING_GIVEN = {"upload": "Choose a .py or .zip file.", "git": "Give the address of a repository."}
+SOURCE_FIELDS = {"upload": "upload", "git": "git_url"}
+# Parts of the form that are folded until one of their fields is used.
+FOLDED = {
+    "program": ("entry", "working_dir", "requirements"),
+    "gang": ("communication", "min_shard_bytes", "validation", "chief"),
+    "tf_config": ("tf_config",),
+    "failures": ("max_restarts",),
+    "maths": ("accumulation", "precision", "steps_per_execution", "sharding", "jit"),
+    "checkpoints": ("checkpoints_kept", "checkpoint_steps", "resume_from"),
+}
+VIEWER = "Your role is viewer: you may look at everything, but not start jobs. An administrator can change your role."
+
+
+@dataclass(frozen=True)
+class Read:
+    """A sent form: the request it makes, and what is known of its program."""
+
+    form: JobForm
+    request: dict[str, object]
+    info: RecipeInfo | None
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def job_new(request: HttpRequest) -> HttpResponse:
+    """The form; by POST the job, or the form again with an error at each wrong field."""
+    _must_run_jobs(request)
+    if request.method != "POST":
+        return _printed(request, _first(request))
+    read = _read(request)
+    if request.POST.get("do") == "edit":
+        return _printed(request, _with_recipe_text(read))
+    if request.POST.get("do") == "show" or read.form.errors:
+        _explain(read, request.user)
+        return _printed(request, read, status=422 if read.form.errors else 200)
+    try:
+        job = jobs.submit_job(request=read.request, by=request.user)
+    except Invalid as refused:
+        read.form.refuse(refused.errors)
+        return _printed(request, read, status=422)
+    return redirect("job", job.pk)
+
+
+@require_POST
+@page
+def job_preview(request: HttpRequest) -> JsonResponse:
+    """What the form as it stands would make: errors by field, and the changed parts of the page as HTML."""
+    _must_run_jobs(request)
+    read = _read(request)
+    found = submission.preview(read.request, by=request.user)
+    read.form.refuse(found.errors)
+    context = {"form": read.form, "info": read.info, "panel": panel(found, read.form)}
+    return JsonResponse(
+        {
+            "errors": read.form.errors,
+            "panel": render_to_string("dashboard/new_job/_panel.html", context, request),
+            "program": render_to_string("dashboard/new_job/_program.html", context, request),
+            "program_key": _program_key(read),
+        }
+    )
+
+
+@require_POST
+@page
+def job_check(request: HttpRequest) -> HttpResponse:
+    """Ask the nodes whether the job of this form could run: to the page of that check, or the form with its errors.
+
+    A script that asks for JSON gets the address to ask for its state, or the errors by field.
+    """
+    _must_run_jobs(request)
+    read = _read(request)
+    row = None
+    if not read.form.errors:
+        try:
+            row = preflights.begin(request=read.request, by=request.user, now=datetime.now(UTC))
+        except Invalid as refused:
+            read.form.refuse(refused.errors)
+        except Conflict as busy:
+            read.form.errors[""] = str(busy)
+    if row is None:
+        _explain(read, request.user)
+        return JsonResponse({"errors": read.form.errors}) if wants_json(request) else _printed(request, read, 422)
+    if wants_json(request):
+        return JsonResponse({"url": reverse("preflight_state", args=[row.pk])})
+    return redirect("preflight", row.pk)
+
+
+def _printed(request: HttpRequest, read: Read, status: int = 200) -> HttpResponse:
+    found = submission.preview(read.request, by=request.user)
+    entries = catalogue.entries()
+    context = {
+        "form": read.form,
+        "info": read.info,
+        "panel": panel(found, read.form),
+        "program_key": _program_key(read),
+        "recipes": [(entry.name, entry.info.title or entry.name) for entry in entries],
+        "clusters": _clusters(request.user),
+        "kinds": KINDS,
+        "sources": SOURCES,
+        "strategies": STRATEGIES,
+        "lr_scalings": LR_SCALINGS,
+        "options": OPTIONS,
+        "more": {name: _unfolded(read.form, fields) for name, fields in FOLDED.items()},
+        "general": read.form.errors.get("", ""),
+        "refused": status == 422,
+        "upload_max_bytes": settings.MAX_CODE_BYTES,
+    }
+    return render(request, "dashboard/new_job/page.html", context, status=status)
+
+
+def _unfolded(form: JobForm, fields: tuple[str, ...]) -> bool:
+    return any(name in form.errors or form.values[name] != DEFAULTS[name] for name in fields)
+
+
+def _clusters(user: Any) -> list[tuple[str, str]]:
+    """The choice of clusters, each with the devices that are free in it."""
+    nodes = machines.nodes(user)
+    slots = machines.slots(nodes)
+    free = Counter(node.cluster.name for node in nodes for slot in slots[node.pk] if _usable(node, slot))
+    return [(each.name, f"{each.name} ({free[each.name]} free)") for each in machines.clusters(user)]
+
+
+def _usable(node: Any, slot: machines.Slot) -> bool:
+    return bool(node.state == "ready" and slot.state == "free")
+
+
+def _first(request: HttpRequest) -> Read:
+    """The form before anything was sent: empty, or filled from the job in `?clone=`, `?resume_from=` a checkpoint."""
+    if wanted := request.GET.get("clone"):
+        form = _clone_of(request, wanted)
+    else:
+        recipes = [entry.name for entry in catalogue.entries()]
+        asked = request.GET.get("recipe", "")
+        recipe = next((name for name in (asked, FIRST_RECIPE) if name in recipes), next(iter(recipes), ""))
+        form = empty_form(recipe=recipe, cluster=_first_cluster(request.user))
+    return _understood(form, _code_of(form, None), request.user)
+
+
+def _first_cluster(user: Any) -> str:
+    """The first cluster that could run something now, else the first."""
+    found = list(machines.clusters(user))
+    return next((each.name for each in found if each.ready_count), found[0].name if found else "")
+
+
+def _clone_of(request: HttpRequest, wanted: str) -> JobForm:
+    if not (wanted.isascii() and wanted.isdecimal()):
+        raise NotFound("There is no such job to clone.")
+    form = cloned_form(jobs.request_of(job_queries.get(request.user, int(wanted))))
+    form.values["resume_from"] = request.GET.get("resume_from", form.values["resume_from"])
+    return form
+
+
+def _read(request: HttpRequest) -> Read:
+    form = typed_form(request.POST)
+    form.values["text"] = form.values["text"].replace("\r\n", "\n")
+    return _understood(form, _code_of(form, _upload_of(request, form)), request.user)
+
+
+def _upload_of(request: HttpRequest, form: JobForm) -> dict[str, object] | None:
+    """The file as a request carries it, or None. Only as much is read as can be a program."""
+    file = request.FILES.get("upload")
+    if form.source != "upload" or file is None:
+        return None
+    return {"filename": file.name or "", "content_base64": base64.b64encode(file.read()).decode()}
+
+
+def _code_of(form: JobForm, upload: Mapping[str, object] | None) -> dict[str, object] | None:
+    """The program as a request carries it; None for a recipe of the catalogue, and while there is none."""
+    name = str((upload or {}).get("filename") or form.values["kept_name"])
+    # The field is shown for scripts alone; a recipe has had its entry from the job that it was cloned from.
+    reads_entry = form.script or form.source == "git" or name.lower().endswith(".zip")
+    entry = {"entry": form.values["entry"].strip()} if reads_entry and form.values["entry"].strip() else {}
+    if form.source == "text":
+        return {"filename": form.values["filename"], "text": form.values["text"]}
+    if form.source == "git" and form.values["git_url"].strip():
+        return {"git": {name: form.values[f"git_{name}"].strip() for name in ("url", "ref", "path")}, **entry}
+    if form.source == "upload" and upload is not None:
+        return {**upload, **entry}
+    if form.source == "upload" and form.values["kept"]:
+        return {"sha256": form.values["kept"], **entry}
+    return None
+
+
+def _understood(form: JobForm, carried: dict[str, object] | None, user: Any) -> Read:
+    """Inspect the program, keep a sound upload, and put the request together."""
+    wanted = {"recipe": form.values["recipe"]} if form.source == "recipe" else {"code": carried}
+    program = programs.resolve({"kind": form.values["kind"], **wanted}, by=user)
+    if isinstance(program, programs.Program) and form.source == "upload":
+        programs.keep(program)
+        sent_name = str((carried or {}).get("filename") or form.values["kept_name"] or program.filename)
+        form.values |= {"kept": program.ref.sha256, "kept_name": sent_name}
+        carried = _code_of(form, None)
+    elif form.source == "upload":
+        form.values |= {"kept": "", "kept_name": ""}
+    if carried is None and form.source in NOTHING_GIVEN:
+        form.errors[SOURCE_FIELDS[form.source]] = NOTHING_GIVEN[form.source]
+    declared = program.info.params if program.info else ()
+    form.declare(declared)
+    return Read(form, request_from(form, code=carried, declared=declared), program.info)
+
+
+def _explain(read: Read, user: Any) -> None:
+    """Add what the services find wrong to what the form itself found."""
+    read.form.refuse(submission.check(read.request, by=user).errors)
+
+
+def _with_recipe_text(read: Read) -> Read:
+    """The same form with the chosen recipe's text open for editing."""
+    entry = catalogue.entry(read.form.values["recipe"])
+    if entry is None:
+        return read
+    read.form.values |= {"source": "text", "text": entry.text, "filename": entry.filename}
+    read.form.errors.clear()
+    declared = entry.info.params
+    # The text is the recipe's own, word for word, so what was typed for the recipe was typed for it.
+    read.form.values["params_of"] = "text"
+    return Read(read.form, request_from(read.form, code=_code_of(read.form, None), declared=declared), entry.info)
+
+
+def _program_key(read: Read) -> str:
+    """Changes when the program's part of the page has to be drawn anew, and not while its fields are filled in."""
+    params = [repr(param) for param in read.info.params] if read.info else []
+    described = [read.info.title, read.info.description] if read.info else []
+    problem = [text for name, text in read.form.errors.items() if name in ("recipe", "upload", "text", "git_url")]
+    kept = read.form.values["kept_name"] if read.form.source == "upload" else ""
+    return json.dumps([read.form.values["params_of"], described, params, problem, kept])
+
+
+def _must_run_jobs(request: HttpRequest) -> None:
+    if not getattr(request.user, "may_run_jobs", False):
+        raise Forbidden(VIEWER)

@@ -1,0 +1,200 @@
+"""The panel beside the new-job form: what the job would make, where it would run, what each process would be told."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dashboard.forms import JobForm
+from dashboard.labels import in_labels
+from dashboard.templatetags.trainyard import group
+from dashboard.views.new_job.choices import OPTIONS
+from orchestrator.domain.job.batching import BatchPlan
+from orchestrator.domain.placement.planning import NodeView, PlannedReplica
+from orchestrator.domain.words import counted
+from orchestrator.services.jobs.submission import Preview
+from worker_agent.protocol.findings import Finding
+from worker_agent.protocol.job.job_spec import keras_of
+from worker_agent.protocol.job.script_text import runs_script
+from worker_agent.protocol.states import NodeState, Role, Strategy
+
+NODES_SHOWN = 24
+CONFIGS_SHOWN = 32
+PLACE_FIELDS = ("cluster", "workers", "devices_per_worker", "tf_config")
+DOT = "\u00b7"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One device in the map: `state` is plan, held, free or closed; `text` is the replica's index in the plan."""
+
+    state: str
+    text: str
+    title: str
+
+
+@dataclass(frozen=True)
+class NodeMap:
+    """One node in the map, `note` names its processes that hold no device, or why it takes no jobs."""
+
+    name: str
+    cells: tuple[Cell, ...]
+    label: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Everything the panel prints. `tone` and `say` are the verdict on the placement; "" while it is unknowable.
+
+    `product` is the arithmetic of a step as (sign before it, number, what it counts), `rows` what follows from it.
+    """
+
+    batch: BatchPlan | None
+    product: list[tuple[str, int, str]]
+    rows: list[tuple[str, str]]
+    script: bool
+    findings: tuple[Finding, ...]
+    indivisible: str
+    nearest: tuple[int, ...]
+    tone: str
+    say: str
+    nodes: list[NodeMap] = field(default_factory=list)
+    nodes_left_out: int = 0
+    configs: list[tuple[str, str]] = field(default_factory=list)
+    configs_left_out: int = 0
+    ports_chosen: bool = False
+    processes: int = 0
+
+    @property
+    def any_closed(self) -> bool:
+        """Whether the map shows a node that takes no jobs now."""
+        return any(cell.state == "closed" for node in self.nodes for cell in node.cells)
+
+
+def panel(found: Preview, form: JobForm) -> Panel:
+    """The panel for a preview of the form."""
+    tone, say = _verdict(found)
+    used = {replica.node_id for replica in found.placement}
+    nodes = sorted(found.nodes, key=lambda node: node.node_id not in used)
+    configs = [
+        (replica.label, json.dumps(replica.tf_config, indent=2))
+        for replica in found.placement
+        if replica.tf_config is not None
+    ]
+    return Panel(
+        batch=found.batch,
+        product=_product(found.batch, form.values["strategy"]) if found.batch else [],
+        rows=_rows(found.batch, form.values) if found.batch else _script_rows(found, form),
+        script=form.script,
+        findings=found.findings,
+        indivisible="" if found.batch else form.errors.get("global_batch_size", ""),
+        nearest=found.nearest,
+        tone=tone,
+        say=say,
+        nodes=[_node_map(node, found.placement) for node in nodes[:NODES_SHOWN]],
+        nodes_left_out=max(0, len(nodes) - NODES_SHOWN),
+        configs=configs[:CONFIGS_SHOWN],
+        configs_left_out=max(0, len(configs) - CONFIGS_SHOWN),
+        ports_chosen=found.spec is not None and not found.spec.tf_config,
+        processes=len(found.placement),
+    )
+
+
+def _product(batch: BatchPlan, strategy: str) -> list[tuple[str, int, str]]:
+    whole = ("=", batch.global_batch_size, "global batch")
+    passes = [("×", batch.parts, "passes")] if batch.parts > 1 else []
+    first = ("", batch.per_part, "a replica at once" if passes else "per replica")
+    if strategy == Strategy.PARAMETER_SERVER:
+        return [
+            ("", batch.global_batch_size, "examples an update"),
+            ("×", batch.workers, f"{_word(batch.workers, 'worker')}, each on its own"),
+        ]
+    if strategy == Strategy.PIPELINE:
+        return [
+            ("", batch.per_part, "a micro-batch"),
+            ("×", batch.parts, _word(batch.parts, "micro-batch", "es")),
+            whole,
+        ]
+    if strategy == Strategy.TPU:
+        return [("", batch.global_batch_size, "examples, over the cores of the TPU")]
+    if strategy == Strategy.TENSOR_PARALLEL:
+        groups = batch.replicas_in_sync
+        return [("", batch.per_replica, "a group"), ("×", groups, f"{_word(groups, 'group')} of devices"), whole]
+    devices = ("×", batch.devices_per_worker, _word(batch.devices_per_worker, "device"))
+    return [first, *passes, devices, ("×", batch.workers, _word(batch.workers, "worker")), whole]
+
+
+def _rows(batch: BatchPlan, values: Mapping[str, str]) -> list[tuple[str, str]]:
+    base, rate, replicas = batch.base_learning_rate, batch.learning_rate, batch.replicas_in_sync
+    rows = [("Each worker computes", f"{group(batch.per_worker)} a step"), ("Replicas in sync", group(replicas))]
+    if values["strategy"] == Strategy.PIPELINE:
+        stages = batch.workers * batch.devices_per_worker
+        idle = (stages - 1) / (batch.parts + stages - 1)
+        rows = [("Stages", group(stages)), ("Each is idle, at best", f"{idle:.0%} of a step".replace("%", " %"))]
+    if values["strategy"] == Strategy.TPU:
+        rows = []
+    if base is None or rate is None:
+        rows.append(("Learning rate", "the recipe's own"))
+    elif rate == base:
+        rows.append(("Learning rate", f"{base:g}"))
+    else:
+        factor = f"√{replicas}" if values["lr_scaling"] == "sqrt" else str(replicas)
+        rows.append(("Learning rate", f"{base:g} × {factor} = {rate:g}"))
+    if batch.warmup_epochs:
+        rows.append(("Reached over", f"the first {batch.warmup_epochs:g} {_word(batch.warmup_epochs, 'epoch')}"))
+    return rows
+
+
+def _script_rows(found: Preview, form: JobForm) -> list[tuple[str, str]]:
+    """Which Keras a script gets, and which of its processes run it."""
+    if found.script is None or found.spec is None:
+        return []
+    keras = dict(OPTIONS["keras"])[keras_of(found.spec).value]
+    rows = [("Keras", keras if form.values["keras"] else f"{keras}, proposed")]
+    if found.spec.strategy is Strategy.PARAMETER_SERVER:
+        own = runs_script(Role.PS, found.spec.strategy, found.script)
+        rows.append(("Runs it", "every process" if own else "the chief; the others are its servers"))
+    return rows
+
+
+def _word(number: float, noun: str, plural: str = "s") -> str:
+    return noun if number == 1 else noun + plural
+
+
+def _verdict(found: Preview) -> tuple[str, str]:
+    if found.placement:
+        devices = sum(len(replica.devices) for replica in found.placement)
+        nodes = len({replica.node_id for replica in found.placement})
+        say = f"{counted(devices, 'device')} on {counted(nodes, 'node')}, starts at once."
+        return "green", say
+    if found.waiting_for:
+        return "amber", f"Waits: {found.waiting_for}"
+    impossible = [in_labels(error.message) for error in found.errors if error.field in PLACE_FIELDS]
+    if impossible:
+        return "red", f"Cannot be placed: {impossible[0]}"
+    return "", ""
+
+
+def _node_map(node: NodeView, placement: tuple[PlannedReplica, ...]) -> NodeMap:
+    here = [replica for replica in placement if replica.node_id == node.node_id]
+    takers = {index: replica for replica in here for index in replica.devices}
+    cells = tuple(_cell(node, index, takers.get(index)) for index, _kind in node.devices)
+    return NodeMap(
+        name=node.name,
+        cells=cells,
+        label=f"{node.name}: {len(takers)} of {len(cells)} devices for this job, {len(node.free())} free now",
+        note=f" {DOT} ".join(replica.label.replace(":", " ") for replica in here if not replica.devices)
+        or ("" if node.state is NodeState.READY else node.state.value),
+    )
+
+
+def _cell(node: NodeView, index: int, taker: PlannedReplica | None) -> Cell:
+    if taker is not None:
+        return Cell("plan", str(taker.index), f"Device {index}: {taker.label.replace(':', ' ')} of this job")
+    if index in node.held:
+        return Cell("held", "", f"Device {index} is held")
+    if index in node.dirty:
+        return Cell("closed", "", f"Device {index} was not given back by a job that has ended")
+    if node.state is NodeState.READY:
+        return Cell("free", "", f"Device {index} is free")
+    return Cell("closed", "", f"Device {index}: the node is {node.state.value}")

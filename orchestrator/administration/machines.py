@@ -1,0 +1,250 @@
+"""Clusters and nodes in the administration. Every change is one call of `services/nodes/nodes.py`; the state is read-
+only.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from unfold.decorators import action
+from unfold.widgets import UnfoldAdminTextareaWidget
+
+from orchestrator.administration.base import Administered, may_administer
+from orchestrator.models import Cluster, Node
+from orchestrator.queries import machines
+from orchestrator.services.errors import Conflict, Invalid, words_of
+from orchestrator.services.nodes import dirty, nodes
+
+JOIN_TEMPLATE = "admin/orchestrator/cluster/join.html"
+CONFIRM_TEMPLATE = "admin/orchestrator/node/confirm.html"
+
+
+class EnvironmentField(forms.CharField):
+    """A mapping written as lines `NAME=value`."""
+
+    widget = UnfoldAdminTextareaWidget
+
+    def prepare_value(self, value: Any) -> Any:
+        """The mapping as lines; what was typed stays as typed."""
+        return "\n".join(f"{name}={text}" for name, text in value.items()) if isinstance(value, dict) else value
+
+    def clean(self, value: Any) -> dict[str, str]:
+        """The lines as a mapping."""
+        found: dict[str, str] = {}
+        for number, line in enumerate((super().clean(value) or "").splitlines(), start=1):
+            name, equals, text = line.partition("=")
+            if line.strip() and not equals:
+                raise forms.ValidationError(f"Line {number} is not of the form NAME=value.")
+            if line.strip():
+                found[name.strip()] = text.strip()
+        return found
+
+
+class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A cluster's columns, checked by the service that will write them."""
+
+    environment = EnvironmentField(required=False, help_text="One NAME=value a line, for every process that runs here.")
+
+    class Meta:
+        model = Cluster
+        fields = (
+            "name",
+            "description",
+            "address_range",
+            "interface",
+            "port_first",
+            "port_last",
+            "checkpoint_place",
+            "environment",
+        )
+
+    def _post_clean(self) -> None:
+        super()._post_clean()  # type: ignore[misc]
+        for error in nodes.cluster_errors(self.instance):
+            if error.field not in self.fields:
+                continue
+            # The service's words are the plainer ones.
+            self._errors.pop(error.field, None)
+            self.add_error(error.field, error.message)
+
+
+class ClusterAdmin(Administered):
+    """Clusters. Saving a new one shows the command that its first machine is joined with."""
+
+    form = ClusterForm
+    fields = ClusterForm.Meta.fields
+    list_display = ("name", "description", "address_range", "ports", "node_count")
+    search_fields = ("name", "description")
+    actions_detail = ("join_command",)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Cluster | None = None) -> tuple[str, ...]:
+        """Jobs name their cluster, so its name stays once there are any."""
+        return ("name",) if obj is not None and obj.jobs.exists() else ()
+
+    def save_model(self, request: HttpRequest, obj: Cluster, form: Any, change: Any) -> None:
+        """Through the service, which records who did it."""
+        fields = {name: form.cleaned_data[name] for name in form.cleaned_data}
+        if change:
+            nodes.update_cluster(cluster=Cluster.objects.get(pk=obj.pk), by=request.user, **fields)
+        else:
+            obj.pk = nodes.create_cluster(by=request.user, **fields).pk
+
+    def delete_model(self, request: HttpRequest, obj: Cluster) -> None:
+        """Through the service, which records who did it."""
+        nodes.delete_cluster(cluster=obj, by=request.user)
+
+    def response_add(self, request: HttpRequest, obj: Cluster, post_url_continue: Any = None) -> HttpResponse:
+        """The join command of the new cluster."""
+        return self._show_command(request, obj)
+
+    @action(description="Add a node", url_path="join", icon="add")
+    def join_command(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """By POST a new one-time token, shown as the command for the machine."""
+        if not may_administer(request):
+            return HttpResponse(status=403)
+        cluster = get_object_or_404(Cluster, pk=object_id)
+        if request.method == "POST":
+            return self._show_command(request, cluster)
+        return self._join_page(request, cluster, command="")
+
+    def has_delete_permission(self, request: HttpRequest, obj: Cluster | None = None) -> bool:
+        """Only while it has neither nodes nor jobs."""
+        return may_administer(request) and obj is not None and not obj.nodes.exists() and not obj.jobs.exists()
+
+    @admin.display(description="Ports")
+    def ports(self, cluster: Cluster) -> str:
+        """`20000-20999`."""
+        return f"{cluster.port_first}-{cluster.port_last}"
+
+    @admin.display(description="Nodes")
+    def node_count(self, cluster: Cluster) -> int:
+        """How many nodes it has."""
+        return cluster.nodes.count()
+
+    def _show_command(self, request: HttpRequest, cluster: Cluster) -> HttpResponse:
+        token = nodes.create_join_token(cluster=cluster, by=request.user)
+        return self._join_page(request, cluster, command=nodes.join_command(token))
+
+    def _join_page(self, request: HttpRequest, cluster: Cluster, *, command: str) -> HttpResponse:
+        context = self.admin_site.each_context(request) | {
+            "title": f"Add a node to {cluster.name}",
+            "opts": self.opts,
+            "cluster": cluster,
+            "command": command,
+            "back": reverse("admin:orchestrator_cluster_change", args=[cluster.pk]),
+            "action": reverse("admin:orchestrator_cluster_join_command", args=[cluster.pk]),
+        }
+        response = TemplateResponse(request, JOIN_TEMPLATE, context)
+        response.headers["Cache-Control"] = "no-store"
+        return response
+
+
+class NodeAdmin(Administered):
+    """Nodes. They come by joining and go by "Remove"; only the name is edited here."""
+
+    list_display = ("name", "cluster", "state", "address", "devices_in_words", "last_seen_at", "page")
+    list_filter = ("state", "cluster")
+    search_fields = ("name", "address")
+    list_select_related = ("cluster",)
+    actions = ("cordon", "uncordon", "drain", "reclaim", "remove")
+    fields = (
+        "name",
+        "page",
+        "cluster",
+        "address",
+        "state",
+        "state_reason",
+        "devices_in_words",
+        "not_given_back",
+        "inventory",
+        "last_seen_at",
+        "joined_at",
+    )
+    readonly_fields = fields[1:]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nobody: machines join by themselves, with a command of their cluster."""
+        return False
+
+    def save_model(self, request: HttpRequest, obj: Node, form: Any, change: Any) -> None:
+        """A new name, through the service."""
+        if "name" not in form.changed_data:
+            return
+        try:
+            nodes.rename(node_id=obj.pk, name=obj.name, by=request.user)
+        except (Conflict, Invalid) as refused:
+            obj.refresh_from_db()
+            messages.error(request, f"The name was not changed. {words_of(refused)}")
+
+    @admin.display(description="Devices")
+    def devices_in_words(self, node: Node) -> str:
+        """How many of which device."""
+        kinds = Counter(str(device["name"] if device["kind"] == "gpu" else "CPU slot") for device in node.devices)
+        return ", ".join(f"{number} \u00d7 {kind}" for kind, number in kinds.items()) or "none reported"
+
+    @admin.display(description="Not given back")
+    def not_given_back(self, node: Node) -> str:
+        """Devices and ports that are not used, and what was left there."""
+        return "; ".join(f"{each.name}: {', '.join(each.left)}" for each in machines.dirty(node)) or "nothing"
+
+    @admin.display(description="Page")
+    def page(self, node: Node) -> SafeString:
+        """The way to the node's page."""
+        return format_html('<a href="{}">Open</a>', reverse("node", args=[node.pk]))
+
+    @admin.action(description="Cordon: place nothing new, running jobs go on")
+    def cordon(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
+        """Each chosen node."""
+        self._each(request, queryset, nodes.cordon, "cordoned")
+
+    @admin.action(description="Uncordon: take jobs again")
+    def uncordon(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
+        """Each chosen node."""
+        self._each(request, queryset, nodes.uncordon, "taking jobs again")
+
+    @admin.action(description="Drain: place nothing new, stay cordoned once empty…")
+    def drain(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponse | None:
+        """Each chosen node, after a question."""
+        question = partial(self._confirm, request, queryset, "drain", "Drain")
+        return question() if "confirmed" not in request.POST else self._each(request, queryset, nodes.drain, "draining")
+
+    @admin.action(description="Reclaim: use devices and ports that were not given back")
+    def reclaim(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
+        """Each chosen node."""
+        self._each(request, queryset, dirty.reclaim, "used as a whole again")
+
+    @admin.action(description="Remove: forget the node and its key…")
+    def remove(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponse | None:
+        """Each chosen node, after a question. One that still runs something stays."""
+        question = partial(self._confirm, request, queryset, "remove", "Remove")
+        return question() if "confirmed" not in request.POST else self._each(request, queryset, nodes.remove, "removed")
+
+    def _each(self, request: HttpRequest, queryset: QuerySet[Node], act: Callable[..., object], word: str) -> None:
+        for node in queryset.order_by("name"):
+            try:
+                act(node_id=node.pk, by=request.user)
+            except (Conflict, Invalid) as refused:
+                messages.error(request, words_of(refused))
+            else:
+                messages.success(request, f"{node.name} is {word}.")
+
+    def _confirm(self, request: HttpRequest, queryset: QuerySet[Node], name: str, verb: str) -> HttpResponse:
+        context = self.admin_site.each_context(request) | {
+            "title": f"{verb} {queryset.count()} node{'' if queryset.count() == 1 else 's'}?",
+            "opts": self.opts,
+            "nodes": queryset.order_by("name"),
+            "action": name,
+            "verb": verb,
+            "back": reverse("admin:orchestrator_node_changelist"),
+        }
+        return TemplateResponse(request, CONFIRM_TEMPLATE, context)

@@ -1,0 +1,328 @@
+"""What a gang's states mean for its attempt: go on waiting, end the rest, finish, or launch once more. Pure.
+
+`services/gang/gang.py` asks `decide` after every change and from the sweep, and carries the answer out.
+
+One process that dies takes the others with it: they lose their connection to it and raise. So the cause of an attempt
+is looked for among all failures: what a process did by itself comes before what only says that a peer went away, and
+of equals the first. While only such a consequence has been seen, the verdict waits `CONSEQUENCE_WAIT` for the cause;
+then the rest is ended, and whether the job is launched again is decided when all have ended; where nobody failed by
+itself even then, they could not reach one another, which is the machines' doing. By which causes it is: `restarts.py`.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from orchestrator.domain.gang import separable_parts
+from orchestrator.domain.gang.reasons import ReplicaFacts, adding, hang_of, is_culprit, lost_a_peer, reason_of
+from orchestrator.domain.gang.restarts import Again, Blame, Ended, Never, blame_of, ended_of, verdict
+from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
+from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
+
+CONSEQUENCE_WAIT = timedelta(seconds=2)
+# The model is saved when worker 0 has completed; the others have nothing left to do but to leave.
+LINGER = timedelta(seconds=30)
+# An evaluator still reads the last checkpoint when the training has ended; an evaluator that hangs shall not keep the
+# devices for ever.
+EVALUATION = timedelta(minutes=10)
+# One process trains; the others serve it until they are ended.
+SERVED = frozenset({Strategy.PARAMETER_SERVER, Strategy.PIPELINE})
+# Decided outside the gang: no failure of a replica changes these any more.
+DECIDED_OUTSIDE = frozenset({Cause.STOPPED, Cause.TIME_LIMIT, Cause.COMPLETED})
+PEER_WORDS = (
+    "peer",
+    "unavailable",
+    "socket closed",
+    "connection reset",
+    "connection refused",
+    "failed to connect",
+    "heartbeat",
+    "coordination service",
+    "cancelled",
+    "collective",
+)
+# What TensorFlow says of a process that does not answer for some ten seconds: its coordination service of the others,
+# the others of worker 0.
+SILENCE_WORDS = ("heartbeat", "deadline exceeded")
+SIGABRT = 6
+
+
+@dataclass(frozen=True)
+class GangFacts:
+    """An attempt as it stands. `launch` counts launches of the job from 1; `cause` is the job's, when already set.
+
+    `step` is the last that was reached, `began_at` the one of the checkpoint that it began with; `earlier` are the
+    attempts before it, `max_restarts` how often the job is tried again after failures of its program.
+    """
+
+    strategy: Strategy
+    status: JobStatus
+    launch: int
+    cause: Cause | None
+    reason: str
+    replicas: tuple[ReplicaFacts, ...]
+    kind: Kind = Kind.RECIPE
+    step: int = 0
+    began_at: int = 0
+    earlier: tuple[Ended, ...] = ()
+    max_restarts: int = 0
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to do now."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Every process is at work: the job is running."""
+
+
+@dataclass(frozen=True)
+class End:
+    """End the processes that are left, because of `cause`; then launch again if `restart`: for sure only if `certain`,
+    else what else is heard until then decides. With `stacks`, they say first where they stand."""
+
+    cause: Cause
+    reason: str
+    restart: bool = False
+    certain: bool = True
+    stacks: bool = False
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Nothing of the attempt is left: the job ends with this status."""
+
+    status: JobStatus
+    cause: Cause
+    reason: str
+
+
+@dataclass(frozen=True)
+class Relaunch:
+    """Nothing of the attempt is left: back into the queue for another launch, in `again.wait_s` seconds."""
+
+    cause: Cause
+    reason: str
+    again: Again
+
+
+@dataclass(frozen=True)
+class Leave:
+    """The gang saves a checkpoint and leaves, though nobody here has asked it to: the job is paused, and goes back into
+    the queue. `asked` is whose node wants it so, if that is known."""
+
+    asked: ReplicaFacts | None
+
+    @property
+    def reason(self) -> str:
+        """A sentence."""
+        if self.asked is None:
+            return "Its gang was asked from outside to leave."
+        return reason_of(replace(self.asked, cause=self.asked.cause or Cause.PREEMPTED, message=""))
+
+
+@dataclass(frozen=True)
+class Replace:
+    """The job goes on, and so do its other processes: each of `parts` is launched anew where it was."""
+
+    parts: tuple[separable_parts.Part, ...]
+
+
+Decision = Wait | Run | End | Finish | Relaunch | Leave | Replace
+
+
+def decide(gang: GangFacts, *, now: datetime) -> Decision:
+    """What the attempt needs now. Asking again after the answer was carried out leads to `Wait` in the end."""
+    live = [replica for replica in gang.replicas if replica.status not in TERMINAL_REPLICA]
+    if gang.status is JobStatus.RESTARTING:
+        return Wait() if live else _torn_down(gang)
+    if gang.status is JobStatus.STOPPING:
+        return Wait() if live else _finish_stopping(gang)
+    if gang.status not in (JobStatus.LAUNCHING, JobStatus.RUNNING):
+        return Wait()
+    if gang.status is JobStatus.RUNNING and (leaving := _leaving(gang, live)):
+        return _leaves(leaving, live, now)
+    counting = _counting(gang)
+    root = root_cause(counting)
+    if root is not None:
+        return _failed(gang, root, counting, live, now)
+    if gang.status is JobStatus.LAUNCHING:
+        at_work = all(replica.status in (ReplicaStatus.RUNNING, ReplicaStatus.EXITED) for replica in gang.replicas)
+        return Run() if at_work else Wait()
+    if not live:
+        return Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "")
+    return End(Cause.COMPLETED, "") if _training_done(gang, now) else Wait()
+
+
+def root_cause(replicas: tuple[ReplicaFacts, ...]) -> ReplicaFacts | None:
+    """The replica whose ending explains the others', or None while none has failed."""
+    failed = [each for each in replicas if each.cause not in (None, Cause.COMPLETED) and not each.has_saved]
+    return min(failed, key=_blame, default=None)
+
+
+def is_consequence(replica: ReplicaFacts) -> bool:
+    """True when the replica ended because another one of its gang had ended."""
+    if replica.cause is Cause.SIGNAL:
+        return replica.signal == SIGABRT
+    if replica.cause in (Cause.RENDEZVOUS_TIMEOUT, Cause.STOPPED):
+        return True
+    if replica.cause not in (Cause.EXCEPTION, Cause.EXIT_CODE):
+        return False
+    message = replica.message.lower()
+    return any(words in message for words in PEER_WORDS)
+
+
+def blame_in(replicas: tuple[ReplicaFacts, ...], root: ReplicaFacts) -> Blame:
+    """Whose fault it was that a gang of these ended because `root` did. Who lost a peer that had run to its end lost it
+    by the program's doing: it has given them unequal work."""
+    has_left = any(each.cause is Cause.COMPLETED and each.role is not Role.EVALUATOR for each in replicas)
+    if has_left and lost_a_peer(root.cause, root.signal, root.message):
+        return Blame.PROGRAM
+    return blame_of(root)
+
+
+def _leaving(gang: GangFacts, live: list[ReplicaFacts]) -> list[ReplicaFacts]:
+    """Those who leave because of somebody outside: who has saved, or serves on for those that do. So does an evaluator
+    whose agent was shut down: it holds nothing, and where it was it cannot come back."""
+    leaving = [replica for replica in gang.replicas if replica.has_saved or replica.is_leaving]
+    failed = [replica for replica in gang.replicas if replica.cause not in separable_parts.HARMLESS]
+    is_evaluator = all(each.role is Role.EVALUATOR and each.cause is Cause.AGENT_SHUTDOWN for each in failed)
+    return leaving or (failed if is_evaluator and live else [])
+
+
+def _leaves(leaving: list[ReplicaFacts], live: list[ReplicaFacts], now: datetime) -> Wait | Leave:
+    """The others leave with them; who was asked may be told later."""
+    asked = next((replica for replica in leaving if replica.cause is not Cause.PAUSED), None)
+    first = min((replica.ended_at for replica in leaving if replica.ended_at), default=now)
+    return Wait() if asked is None and live and now - first < CONSEQUENCE_WAIT else Leave(asked)
+
+
+def _counting(gang: GangFacts) -> tuple[ReplicaFacts, ...]:
+    """Those whose failure matters: once the training is done, not of those who only served it."""
+    if gang.strategy in SERVED and _completed(gang):
+        return tuple(each for each in gang.replicas if each.role is Role.EVALUATOR or _is_awaited(each, gang))
+    return gang.replicas
+
+
+def _failed(
+    gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...], live: list[ReplicaFacts], now: datetime
+) -> Decision:
+    first = min(replica.ended_at for replica in gang.replicas if replica.ended_at and replica.cause)
+    unsure = bool(live) and is_consequence(root)
+    if unsure and now - first < CONSEQUENCE_WAIT:
+        return Wait()
+    if parts := _parts(gang, root, counting):
+        return Replace(parts)
+    cause, reason = root.cause or Cause.EXIT_CODE, reason_of(root)
+    if cause is Cause.STOPPED:
+        return End(cause, reason)
+    if unsure and _went_silent(gang, root):
+        silent = live[0].who if len(live) == 1 else "One of its gang"
+        reason = f"{silent} answered no more, so {root.who} gave up."
+        return End(Cause.HUNG, reason, restart=True, certain=False, stacks=True)
+    outcome = _verdict(gang, root)
+    if unsure or isinstance(outcome, Again):
+        return End(cause, reason, restart=True, certain=not unsure)
+    said = adding(reason, outcome.why)
+    return End(cause, said) if live else Finish(final_status(cause), cause, said)
+
+
+def _went_silent(gang: GangFacts, root: ReplicaFacts) -> bool:
+    """Whether a process gave up on one that has not ended: that one is suspended, or stands still, or is cut off."""
+    has_left = any(replica.cause is Cause.COMPLETED for replica in gang.replicas)
+    message = root.message.lower()
+    return "peer went away" in message and any(words in message for words in SILENCE_WORDS) and not has_left
+
+
+def _parts(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...]) -> tuple[separable_parts.Part, ...]:
+    """What is launched anew while the rest goes on; none where that would not mend all that has failed.
+
+    Who only lost a peer waits for the rest of its part to end, like the gang for the rest of the gang.
+    """
+    unmended = {replica for replica in counting if replica.cause not in separable_parts.HARMLESS}
+    parts = []
+    for members in separable_parts.separable(gang.strategy, gang.kind, counting):
+        failed = root_cause(members)
+        if failed is None:
+            continue
+        why = root if is_consequence(failed) else failed
+        unsure = is_consequence(why) and any(each.status not in TERMINAL_REPLICA for each in members)
+        outcome = Again() if unsure else _verdict(gang, why)
+        if why.cause not in separable_parts.ENDS_ONE or not isinstance(outcome, Again):
+            return ()
+        if not all(separable_parts.may_return(member) for member in members):
+            return ()
+        unmended -= set(members)
+        parts.append(separable_parts.Part(failed, why, members, outcome))
+    return () if unmended or gang.status is not JobStatus.RUNNING else tuple(parts)
+
+
+def _torn_down(gang: GangFacts) -> Relaunch | Finish:
+    """All have ended; what has been heard meanwhile may have changed the verdict."""
+    root = root_cause(gang.replicas)
+    if root is None or root.cause in (None, Cause.STOPPED):
+        return Relaunch(gang.cause or Cause.STOPPED, gang.reason, Again())
+    outcome, reason = _verdict(gang, root), hang_of(root, gang.reason) or reason_of(root)
+    if isinstance(outcome, Again):
+        return Relaunch(root.cause, reason, outcome)
+    return Finish(final_status(root.cause), root.cause, adding(reason, outcome.why))
+
+
+def _verdict(gang: GangFacts, root: ReplicaFacts) -> Again | Never:
+    present = ended_of(root, number=gang.launch, step=gang.step, began_at=gang.began_at)
+    present = replace(present, blame=blame_in(gang.replicas, root))
+    return verdict(present, gang.earlier, max_restarts=gang.max_restarts)
+
+
+def _finish_stopping(gang: GangFacts) -> Finish:
+    if gang.cause is Cause.STOPPED and gang.replicas and _completed(gang):
+        return Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "It had finished before the stop reached it.")
+    if gang.cause in DECIDED_OUTSIDE and gang.cause is not None:
+        return Finish(final_status(gang.cause), gang.cause, gang.reason)
+    root = root_cause(gang.replicas)
+    if root is None or root.cause in (None, Cause.STOPPED, gang.cause):
+        cause = gang.cause or Cause.STOPPED
+        return Finish(final_status(cause), cause, gang.reason)
+    return Finish(final_status(root.cause), root.cause, reason_of(root))
+
+
+def _completed(gang: GangFacts) -> bool:
+    """Whether the training itself came to its end, whatever happened to those who only served it."""
+    if gang.strategy in SERVED:
+        return all(replica.cause is Cause.COMPLETED for replica in gang.replicas if _is_awaited(replica, gang))
+    trained = [replica for replica in gang.replicas if replica.role is not Role.EVALUATOR]
+    return all(replica.cause is Cause.COMPLETED for replica in trained)
+
+
+def _training_done(gang: GangFacts, now: datetime) -> bool:
+    """Whether those who are left have nothing left to do. The leader's end is the training's.
+
+    Of a script, everybody who computes has to end: what a worker does after the first one has left is its own affair.
+    Its parameter servers join for ever, and so do many evaluators.
+    """
+    is_script = gang.kind is Kind.SCRIPT
+    awaited = [replica for replica in gang.replicas if _is_awaited(replica, gang)]
+    ended = [replica.ended_at for replica in awaited if replica.cause is Cause.COMPLETED and replica.ended_at]
+    if not ended or len(ended) < len(awaited):
+        return False
+    evaluates = any(
+        replica.role is Role.EVALUATOR and replica.status not in TERMINAL_REPLICA for replica in gang.replicas
+    )
+    patience = timedelta(0) if is_script or gang.strategy in SERVED else LINGER
+    if evaluates:
+        patience = LINGER if is_script else EVALUATION
+    return now - max(ended) >= patience
+
+
+def _is_awaited(replica: ReplicaFacts, gang: GangFacts) -> bool:
+    if gang.kind is Kind.SCRIPT and gang.strategy not in SERVED:
+        return replica.role in (Role.CHIEF, Role.WORKER)
+    has_chief = any(other.role is Role.CHIEF for other in gang.replicas)
+    return replica.index == 0 and replica.role is (Role.CHIEF if has_chief else Role.WORKER)
+
+
+def _blame(replica: ReplicaFacts) -> tuple[bool, bool, bool, bool, float]:
+    ended = replica.ended_at.timestamp() if replica.ended_at else 0.0
+    hung = replica.cause is Cause.HUNG
+    return replica.cause is Cause.STOPPED, is_consequence(replica), hung, not is_culprit(replica), ended

@@ -1,0 +1,128 @@
+"""What a job that is being paused needs next. Pure: `services/gang/gang.py` asks, with what `services/gang/pausing.py`
+knows.
+
+Who holds the training's state is asked to save: a synchronous gang as a whole (it agrees on one step); where one
+process trains and the others serve it, that one alone. When all of them have left, the rest is ended, and the job is
+paused with nothing lost. What cannot save (a script, which may do so by itself, or a job that keeps no checkpoints) is
+only ended.
+
+A pause in which something failed is said to be that. Where the machines failed, the job is kept for later, with the
+checkpoint that there is; what the program did, or a disk that takes no checkpoint, is a failure like any other, unless
+the pause was the cluster's wish and not a person's: then the job goes back into the queue. Who did not save in
+time, and was killed for it, is nobody's failure: the job is kept, and no node is blamed.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from orchestrator.domain.gang.decisions import (
+    CONSEQUENCE_WAIT,
+    SERVED,
+    End,
+    Finish,
+    GangFacts,
+    Wait,
+    is_consequence,
+    root_cause,
+)
+from orchestrator.domain.gang.reasons import ReplicaFacts, reason_of
+from orchestrator.domain.gang.restarts import Blame, blame_of
+from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
+from worker_agent.protocol.states import Cause, Role, Strategy
+
+# What the processes said last may take so long to arrive; among it, that the checkpoint is complete.
+ARRIVES_WITHIN = timedelta(seconds=60)
+
+
+@dataclass(frozen=True)
+class Pause:
+    """What is asked for: `saves` whether a checkpoint is written first, `requeue` whether the job goes back into the
+    queue by itself. `stored` says that all that those who save said has arrived."""
+
+    saves: bool
+    requeue: bool
+    stored: bool
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Those who saved have left, or it failed: end the processes that are left."""
+
+    cause: Cause
+    reason: str
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Nothing of the attempt is left: the job is paused. `cause` and `reason` are those of the attempt's end."""
+
+    cause: Cause
+    reason: str
+
+
+Decision = Wait | End | Rest | Kept | Finish
+
+
+def is_saver(role: Role, index: int, *, strategy: Strategy, roles: Sequence[Role]) -> bool:
+    """Whether this process of a gang of such `roles` takes part in saving."""
+    if strategy in SERVED:
+        return index == 0 and role is (Role.CHIEF if Role.CHIEF in roles else Role.WORKER)
+    return role is not Role.EVALUATOR
+
+
+def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Wait | End | Rest | Kept | Finish:
+    """The next move of a job that is pausing. Its `cause` is None until those who save have left."""
+    live = [replica for replica in gang.replicas if replica.status not in TERMINAL_REPLICA]
+    savers = _savers(gang)
+    if savers and all(replica.cause is Cause.COMPLETED for replica in savers):
+        return End(Cause.COMPLETED, "It had finished before the pause reached it.")
+    if gang.cause is not None:
+        return Wait() if live else _ended(gang, pause, savers, now)
+    failed = root_cause(_failed(gang))
+    if _overdue(pause, savers) is not None:
+        if failed is None or is_consequence(failed):
+            return Rest(Cause.PAUSED, gang.reason)
+        return Rest(failed.cause or Cause.EXIT_CODE, reason_of(failed))
+    if failed is not None and not set(savers).isdisjoint(_failed(gang)):  # who only serves may be missed, or not
+        first = min(replica.ended_at for replica in _failed(gang) if replica.ended_at)
+        unsure = bool(live) and is_consequence(failed) and now - first < CONSEQUENCE_WAIT
+        return Wait() if unsure else Rest(failed.cause or Cause.EXIT_CODE, reason_of(failed))
+    if all(replica.status in TERMINAL_REPLICA for replica in savers):
+        return Rest(Cause.PAUSED, gang.reason)
+    return Wait()
+
+
+def _ended(gang: GangFacts, pause: Pause, savers: list[ReplicaFacts], now: datetime) -> Wait | Kept | Finish:
+    root, overdue = root_cause(_failed(gang)), _overdue(pause, savers)
+    if overdue is not None and (root is None or is_consequence(root) or gang.cause is Cause.PAUSED):
+        return Kept(Cause.PAUSED, f"The pause saved nothing: {reason_of(overdue)}")
+    if root is None or root.cause in (None, Cause.STOPPED) or (pause.saves and gang.cause is Cause.PAUSED):
+        ended = max((replica.ended_at for replica in savers if replica.ended_at), default=now)
+        is_late = now - ended >= ARRIVES_WITHIN
+        if pause.saves and not pause.stored and not is_late:
+            return Wait()
+        missing = " What it said last has not arrived." if pause.saves and not pause.stored else ""
+        return Kept(Cause.PAUSED, f"{gang.reason}{missing}")
+    blame, reason = blame_of(root), reason_of(root)
+    if blame is Blame.MACHINES or (pause.requeue and blame is Blame.PROGRAM):
+        return Kept(root.cause, f"The pause saved nothing: {reason}")
+    return Finish(final_status(root.cause), root.cause, f"It failed while it was to be paused: {reason}")
+
+
+def _savers(gang: GangFacts) -> list[ReplicaFacts]:
+    roles = [replica.role for replica in gang.replicas]
+    return [each for each in gang.replicas if is_saver(each.role, each.index, strategy=gang.strategy, roles=roles)]
+
+
+def _overdue(pause: Pause, savers: list[ReplicaFacts]) -> ReplicaFacts | None:
+    """The first that the request to save has ended, and not its own exit: its time ran out."""
+    if not pause.saves:
+        return None
+    return root_cause(tuple(each for each in savers if each.cause is Cause.PAUSED and each.signal is not None))
+
+
+def _failed(gang: GangFacts) -> tuple[ReplicaFacts, ...]:
+    """Those that neither finished nor left because of the pause."""
+    well = (None, Cause.COMPLETED, Cause.PAUSED)
+    return tuple(each for each in gang.replicas if each.cause not in well and not each.has_saved)

@@ -1,0 +1,82 @@
+"""What a checkpoint asks of a job that begins with it: what is refused, at which field, and what is only a warning.
+
+`services/checkpoints/checkpoint_registry.py` finds the checkpoint and calls these with the description of the job that
+wrote it. Whether the program has the same variables is seen on the node, where it runs.
+"""
+
+from collections.abc import Iterator
+
+from orchestrator.domain.job.strategies import label
+from orchestrator.domain.words import counted
+from worker_agent.protocol.findings import Finding
+from worker_agent.protocol.job.job_spec import JobSpec, keras_of
+from worker_agent.protocol.states import Keras, Strategy
+
+# Strategies that hold the same variables and so read each other's checkpoints.
+ALIKE = frozenset(
+    {
+        Strategy.ONE_DEVICE,
+        Strategy.MIRRORED,
+        Strategy.MULTI_WORKER_MIRRORED,
+        Strategy.CENTRAL_STORAGE,
+        Strategy.TPU,
+        Strategy.TENSOR_PARALLEL,
+    }
+)
+KERAS = {Keras.KERAS3: "Keras 3", Keras.TF_KERAS: "tf_keras"}
+
+
+def refusals(asked: JobSpec, theirs: JobSpec, *, epoch: int) -> Iterator[tuple[str, str]]:
+    """Why a job cannot begin with a checkpoint of `epoch` whole epochs, as (field, sentence)."""
+    if theirs.global_batch_size != asked.global_batch_size:
+        batch = theirs.global_batch_size
+        sentence = f"it was written with a global batch of {batch}, and steps have to mean the same: set it to {batch}"
+        yield "resume_from", sentence
+    if _other_recipe(asked, theirs):
+        yield (
+            "resume_from",
+            f"it was written by the recipe {theirs.code.recipe}, and {asked.code.recipe} has other variables: choose "
+            f"{theirs.code.recipe}, or begin anew",
+        )
+    readers = _readers(theirs)
+    if asked.strategy not in readers:
+        written, takers = label(theirs.strategy), [label(each) for each in Strategy if each in readers]
+        of = f" in {KERAS[keras_of(theirs)]}" if asked.strategy in ALIKE and theirs.strategy in ALIKE else ""
+        yield (
+            "resume_from",
+            f"it was written under {written}{of}, whose checkpoints {label(asked.strategy)} cannot read: choose "
+            f"{' or '.join(takers)}, with as many processes and devices as you like",
+        )
+    elif keras_of(asked) is not keras_of(theirs):
+        keras = keras_of(theirs)
+        yield "keras", f"the checkpoint was written in {KERAS[keras]}, which keeps other variables: choose `{keras}`"
+    if epoch >= asked.epochs:
+        yield "epochs", f"the checkpoint is of epoch {epoch} already: give {counted(epoch + 1, 'epoch')} or more"
+
+
+def warnings(asked: JobSpec, theirs: JobSpec) -> Iterator[Finding]:
+    """Hyper-parameters that both programs have, with other values: some shape the model, and no text says which."""
+    theirs_by_name = {
+        name: value for name, value in theirs.params.items() if name in asked.params and asked.params[name] != value
+    }
+    if theirs_by_name and not _other_recipe(asked, theirs):
+        listed = ", ".join(f"{name} {value!r:.40}" for name, value in theirs_by_name.items())
+        yield Finding(
+            f"the checkpoint was written with {listed}",
+            "where a hyper-parameter shapes the model, the checkpoint does not fit it",
+            "Set those of the model to what they were; others may change",
+            blocks=False,
+        )
+
+
+def _other_recipe(asked: JobSpec, theirs: JobSpec) -> bool:
+    """Two recipes of the catalogue by name; uploaded and edited code has none, and may be a version of either."""
+    named = {asked.code.recipe, theirs.code.recipe}
+    return len(named) == 2 and "" not in named
+
+
+def _readers(written: JobSpec) -> frozenset[Strategy]:
+    """The strategies that can read its checkpoints; tensor parallel splits models of Keras 3 alone."""
+    if written.strategy not in ALIKE:
+        return frozenset({written.strategy})
+    return ALIKE - {Strategy.TENSOR_PARALLEL} if keras_of(written) is Keras.TF_KERAS else ALIKE

@@ -1,0 +1,84 @@
+"""What a script's text lets one expect under the strategy chosen for it: warnings for the form, REST and the record.
+
+A text names what it may never use, and a program may know better: so hardly anything is refused.
+"""
+
+from collections.abc import Iterator
+
+from orchestrator.domain.job.strategies import GANGS, WORDS, computing_roles, serving_roles
+from worker_agent.protocol.findings import Finding
+from worker_agent.protocol.job.job_spec import JobSpec, keras_of
+from worker_agent.protocol.job.script_text import ScriptInfo, runs_script
+from worker_agent.protocol.states import Keras, Strategy
+
+
+def findings_of(script: ScriptInfo, spec: JobSpec) -> list[Finding]:
+    """Warnings, the weightiest first."""
+    return [*_strategy(script, spec), *_keras(script, spec)]
+
+
+def refusals(script: ScriptInfo, spec: JobSpec) -> list[tuple[str, str]]:
+    """What cannot work, as (field, sentence): DTensor in several processes, of which the program makes no one mesh."""
+    alone = script.dtensor and not script.dtensor_meets
+    if not alone or spec.strategy is not Strategy.TENSOR_PARALLEL or spec.workers == 1:
+        return []
+    what = "the program names neither `initialize_accelerator_system` nor `create_distributed_mesh`"
+    why = f"each of the {spec.workers} workers would have a mesh of its own devices, and never join the others"
+    return [("workers", f"{what}: {why}. Use 1 worker")]
+
+
+def _strategy(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
+    if script.dtensor or spec.strategy in script.strategies:
+        return
+    labels = " and ".join(WORDS[strategy].label for strategy in script.strategies)
+    roles = [role for role, _index in (*computing_roles(spec), *serving_roles(spec))]
+    runs = sum(runs_script(role, spec.strategy, script) for role in roles)
+    alone = not any(strategy in GANGS for strategy in script.strategies)
+    if spec.strategy in GANGS and alone and len(roles) > 1:
+        what = f"the program builds {labels}" if script.strategies else "the program names no strategy"
+        remedy = script.strategies[0].value if script.strategies else Strategy.ONE_DEVICE.value
+        why = (
+            f"each of the {runs} processes that run it would train a model of its own, unknown to the others"
+            if runs > 1
+            else "the chief alone runs it, and would train by itself while its workers and parameter servers idle"
+        )
+        yield Finding(
+            what,
+            why,
+            f"Choose `{remedy}`, or use {WORDS[spec.strategy].label} in the program",
+            blocks=False,
+        )
+    elif spec.strategy not in GANGS and script.strategies and not alone:
+        wanted = next(strategy for strategy in script.strategies if strategy in GANGS)
+        yield Finding(
+            f"the program builds {labels}",
+            f"under {WORDS[spec.strategy].label} it is one process without TF_CONFIG, a gang of one at best",
+            f"Choose `{wanted.value}`",
+            blocks=False,
+        )
+    elif script.strategies:
+        yield Finding(
+            f"the program builds {labels}",
+            f"it is given the processes of {WORDS[spec.strategy].label}",
+            f"Choose `{script.strategies[0].value}`, or look whether that is meant",
+            blocks=False,
+        )
+
+
+def _keras(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
+    if keras_of(spec) is not Keras.KERAS3:
+        return
+    if spec.strategy is Strategy.PARAMETER_SERVER:
+        yield Finding(
+            "Keras 3 under ParameterServer",
+            "its fit fails there, and in a loop of one's own updates get lost",
+            "Choose `tf_keras`",
+            blocks=False,
+        )
+    elif script.old_keras:
+        yield Finding(
+            "the program uses what Keras 3 no longer has",
+            "it was written for Keras 2 and would stop at the first such name",
+            "Choose `tf_keras`",
+            blocks=False,
+        )

@@ -1,0 +1,44 @@
+"""Which jobs are built alike (the same program with the same settings, as far as building it reads them), and what
+building one came to."""
+
+import hashlib
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from worker_agent.protocol.codec import plain
+from worker_agent.protocol.job.job_spec import JobSpec
+
+# What no model, data set or rule about them depends on.
+_UNREAD = (
+    "name",
+    "epochs",
+    "seed",
+    "checkpoint_steps",
+    "checkpoints_kept",
+    "resume_from",
+    "priority",
+    "time_limit_s",
+    "max_restarts",
+)
+
+
+class Verdict(StrEnum):
+    """What came of building a program once, in a rehearsal or in a check that somebody asked for."""
+
+    BUILT = "built"  # or failed of its own doing: the training will show it
+    REFUSED = "refused"  # the training itself would refuse it
+    UNTRIED = "untried"  # the node had no time for it
+    SILENT = "silent"  # nobody answered
+
+
+def fingerprint(spec: JobSpec, environment: Mapping[str, object]) -> str:
+    """64 hexadecimal digits; `environment` is what the cluster sets beside the job. The learning rate counts only as
+    asked for or not, and the program by its content."""
+    read = dict(plain(spec))  # type: ignore[call-overload]
+    for name in _UNREAD:
+        del read[name]
+    read["learning_rate"] = spec.learning_rate is not None
+    read["code"] = [spec.code.sha256, spec.code.entry]
+    return hashlib.sha256(msgspec.json.encode([read, dict(environment)], order="deterministic")).hexdigest()

@@ -1,0 +1,349 @@
+"""The life of a launched gang: what its nodes say moves its replicas, and the replicas' states move the job.
+
+Ingest (`services/intake/reports.py`) calls the `on_…` hooks within its transaction; `stop` is called by
+`services/jobs/jobs.py`; the sweep calls `advance` for every live job. Each may be called again with the same news: what
+has already happened is left as it is. The job's row is locked first, so that only one of them works on a job at a time.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from django.db import transaction
+
+from orchestrator import enqueue
+from orchestrator.domain.gang import decisions, pauses
+from orchestrator.domain.gang.decisions import End, Finish, GangFacts, Leave, Relaunch, Replace, Run
+from orchestrator.domain.gang.pauses import Kept, Rest
+from orchestrator.domain.gang.reasons import REASON_CHARS, ReplicaFacts, adding, is_culprit, reason_of
+from orchestrator.domain.lifecycle import TERMINAL_REPLICA
+from orchestrator.models import Attempt, Job, Node, Replica, User
+from orchestrator.services import outbox, transitions
+from orchestrator.services.gang import gang_facts, pausing, replacing
+from orchestrator.services.gang.gang_facts import replica_facts
+from orchestrator.services.transitions import announce_replicas, move_job, move_replica
+from worker_agent.protocol.records import LEAVING_PHASE, Exit
+from worker_agent.protocol.states import NODE_LEAVES, Cause, JobStatus, ReplicaStatus, Strategy
+
+# A process that trains is at work; under parameter servers, workers and ps are when they serve the coordinator; an
+# evaluator when it waits for checkpoints.
+PHASES_AT_WORK = frozenset({"training", "serving", "evaluating"})
+AS_MEANT = frozenset({Cause.COMPLETED, Cause.STOPPED, Cause.PAUSED})
+PHASE_CHARS = 24
+# Run, Leave, Rest, Kept: more answers in a row would be a fault of `decide`.
+MOST_MOVES = 4
+
+
+@transaction.atomic
+def on_ack(*, node: Node, command_id: int, refused: str, now: datetime) -> None:
+    """The node has taken a command, or refused it."""
+    row = outbox.acknowledge(command_id=command_id, node=node, refused=refused, now=now)
+    if row is None or row.replica is None:
+        return
+    replica = _locked(row.replica)
+    if replica is None or replica.status != ReplicaStatus.ASSIGNED:
+        return
+    if row.kind == "stop" and not outbox.launch_was_taken(replica):
+        _end(replica, cause=Cause.STOPPED, message="It was stopped before it was launched.", now=now)
+    elif row.kind == "launch" and refused:
+        _end(replica, cause=Cause.LAUNCH_REFUSED, message=refused, now=now)
+    elif row.kind == "launch":
+        move_replica(replica=replica, to=ReplicaStatus.STARTING, now=now)
+        return
+    advance(job_id=replica.job_id, now=now)
+
+
+@transaction.atomic
+def on_started(*, replica: Replica, pid: int, warm: bool, now: datetime) -> None:
+    """The process exists. It counts as running when it trains, not yet."""
+    fresh = _locked(replica)
+    if fresh is None or fresh.pid == pid:
+        return
+    if fresh.status == ReplicaStatus.ASSIGNED:
+        move_replica(replica=fresh, to=ReplicaStatus.STARTING, now=now)
+    Replica.objects.filter(pk=fresh.pk).update(pid=pid, started_at=now)
+    how = " (forked from the warm process)" if warm else ""
+    text = f"{fresh.words} started on {fresh.node_name} as process {pid}{how}."
+    transitions.record(kind="replica_started", text=text, job=fresh.job, node=fresh.node, attempt=fresh.attempt)
+    announce_replicas(fresh.job_id)
+
+
+@transaction.atomic
+def on_phase(*, replica: Replica, phase: str, now: datetime) -> None:
+    """The process reached a milestone."""
+    fresh = _locked(replica)
+    if fresh is None or fresh.status in TERMINAL_REPLICA:
+        return
+    Replica.objects.filter(pk=fresh.pk).update(phase=phase[:PHASE_CHARS], moved_at=now)
+    if phase in PHASES_AT_WORK and fresh.status != ReplicaStatus.RUNNING:
+        if fresh.status == ReplicaStatus.ASSIGNED:
+            move_replica(replica=fresh, to=ReplicaStatus.STARTING, now=now)
+        move_replica(replica=fresh, to=ReplicaStatus.RUNNING, now=now)
+    elif phase != LEAVING_PHASE:
+        announce_replicas(fresh.job_id)
+        return
+    advance(job_id=fresh.job_id, now=now)
+
+
+@transaction.atomic
+def on_exit(*, replica: Replica, exit_record: Exit, now: datetime) -> None:
+    """The process group is gone: its port and devices are free, and the gang answers to it.
+
+    Who lost its peers while the gang was being stopped, or paused, was so, too.
+    """
+    fresh = _locked(replica)
+    if fresh is None or fresh.status in TERMINAL_REPLICA:
+        return
+    cause, message = exit_record.cause, exit_record.message
+    facts = replace(replica_facts(fresh), cause=cause, message=message, signal=exit_record.signal)
+    if fresh.job.cause in (Cause.STOPPED, Cause.PAUSED) and decisions.is_consequence(facts):
+        cause, message = Cause(fresh.job.cause), fresh.job.reason
+    _end(
+        fresh,
+        cause=cause,
+        message=message,
+        now=now,
+        exit_code=exit_record.code,
+        signal=exit_record.signal,
+    )
+    advance(job_id=fresh.job_id, now=now)
+
+
+@transaction.atomic
+def on_unanswered(*, replica: Replica, reason: str, now: datetime) -> None:
+    """The node's agent never took the launch command: the node counts as lost to this gang, which may go elsewhere."""
+    fresh = _locked(replica)
+    if fresh is None or fresh.status != ReplicaStatus.ASSIGNED or outbox.launch_was_taken(fresh):
+        return
+    outbox.withdraw_launch(fresh)
+    _end(fresh, cause=Cause.NODE_LOST, message=reason, now=now)
+    advance(job_id=fresh.job_id, now=now)
+
+
+@transaction.atomic
+def on_lost(*, replica: Replica, reason: str, now: datetime, held: bool = False) -> None:
+    """The control plane gives a replica up: nobody answers for it any more. It may still run while it is `held`.
+
+    Raises `agents.NotSent` when Redis does not answer: its launch may be on its way, and has to be withdrawn first.
+    """
+    fresh = _locked(replica)
+    if fresh is None or fresh.status in TERMINAL_REPLICA:
+        return
+    outbox.withdraw_launch(fresh)
+    move_replica(
+        replica=fresh,
+        to=ReplicaStatus.LOST,
+        now=now,
+        text=f"{fresh.words} on {fresh.node_name} was given up: {reason}",
+        cause=Cause.NODE_LOST.value,
+        reason=reason,
+        held=held,
+    )
+    advance(job_id=fresh.job_id, now=now)
+
+
+@transaction.atomic
+def advance(*, job_id: int, now: datetime) -> None:
+    """Do what the states of the job's replicas call for, until there is nothing to do."""
+    job = Job.objects.select_for_update().filter(pk=job_id).first()
+    if job is None:
+        return
+    if job.status == JobStatus.RUNNING:
+        replacing.note_back(job, now=now)
+    for _ in range(MOST_MOVES):
+        decision = _decide(job, now)
+        if isinstance(decision, Run):
+            move_job(
+                job=job,
+                to=JobStatus.RUNNING,
+                now=now,
+                text="Every process is at work.",
+                started_at=job.started_at or now,
+            )
+            Attempt.objects.filter(job=job, number=job.attempt).update(running_at=now)
+        elif isinstance(decision, End):
+            end_attempt(
+                job=job,
+                cause=decision.cause,
+                reason=decision.reason,
+                restart=decision.restart,
+                certain=decision.certain,
+                stacks=decision.stacks,
+                now=now,
+            )
+        elif isinstance(decision, Finish):
+            _finish(job, decision, now)
+        elif isinstance(decision, Relaunch):
+            _relaunch(job, decision, now)
+        elif isinstance(decision, Leave):
+            _note_who_asked(job, decision.asked)
+            pausing.begin(job=job, reason=decision.reason, now=now, requeue=True)
+        elif isinstance(decision, Rest):
+            pausing.end_rest(job, decision, now=now)
+        elif isinstance(decision, Kept):
+            _close_attempt(job, decision.cause, decision.reason, now)
+            pausing.keep(job, decision, now=now)
+        elif isinstance(decision, Replace) and (problem := replacing.carry_out(job, decision.parts, now=now)):
+            failed = decision.parts[0].why
+            reason = adding(reason_of(failed), problem)
+            end_attempt(job=job, cause=failed.cause or Cause.EXIT_CODE, reason=reason, restart=True, now=now)
+        else:
+            return
+
+
+def end_attempt(
+    *,
+    job: Job,
+    cause: Cause,
+    reason: str,
+    now: datetime,
+    restart: bool = False,
+    certain: bool = True,
+    stacks: bool = False,
+    text: str = "",
+    actor: User | None = None,
+) -> None:
+    """Set the cause once and ask every live process of the attempt to end; with `stacks`, to leave its stacks first.
+
+    `restart` and `certain` are those of `failure.End`.
+    """
+    to = JobStatus.RESTARTING if restart else JobStatus.STOPPING
+    said = text or _ending_text(job, End(cause, reason, restart, certain))
+    move_job(
+        job=job, to=to, now=now, text=said, actor=actor, cause=cause.value, reason=reason[:REASON_CHARS], waiting_for=""
+    )
+    replacing.give_up(job)
+    for replica in gang_facts.live(job):
+        why = reason or "The training has ended."
+        outbox.post_stop(replica=replica, reason=why, now=now, cause=cause if stacks else Cause.STOPPED, stacks=stacks)
+
+
+def _decide(job: Job, now: datetime) -> decisions.Decision | pauses.Decision:
+    facts = facts_of(job)
+    return pausing.decide(job, facts, now=now) if job.status == JobStatus.PAUSING else decisions.decide(facts, now=now)
+
+
+def facts_of(job: Job) -> GangFacts:
+    """The job's present attempt as `domain/gang/decisions.py` sees it."""
+    replicas = gang_facts.present(job)
+    spec, failing = job.typed_spec, decisions.root_cause(replicas) is not None
+    return GangFacts(
+        strategy=Strategy(job.strategy),
+        status=JobStatus(job.status),
+        launch=job.attempt,
+        cause=Cause(job.cause) if job.cause else None,
+        reason=job.reason,
+        replicas=replicas,
+        kind=spec.kind,
+        step=job.step,
+        began_at=gang_facts.began_at(job) if failing else 0,
+        earlier=gang_facts.earlier(job) if failing else (),
+        max_restarts=spec.max_restarts,
+    )
+
+
+def _finish(job: Job, decision: Finish, now: datetime) -> None:
+    reason = decision.reason[:REASON_CHARS]
+    words = {
+        JobStatus.SUCCEEDED: "The training completed.",
+        JobStatus.STOPPED: "The job is stopped; all its processes have ended.",
+    }
+    text = words.get(decision.status, "The job failed; all its processes have ended.")
+    move_job(
+        job=job,
+        to=decision.status,
+        now=now,
+        text=f"{text} {reason}".strip(),
+        cause=decision.cause.value,
+        reason=reason,
+        waiting_for="",
+    )
+    _close_attempt(job, decision.cause, reason, now)
+    enqueue.dispatch_waiting()
+
+
+def _relaunch(job: Job, decision: Relaunch, now: datetime) -> None:
+    _close_attempt(job, decision.cause, decision.reason, now)
+    text, waits = f"Launch {job.attempt} has ended; the job waits for its next one.", ""
+    not_before = now + timedelta(seconds=decision.again.wait_s) if decision.again.wait_s else None
+    if not_before is not None:
+        of = f"{decision.again.number} of {job.typed_spec.max_restarts}"
+        waits = f"waits until {not_before:%H:%M:%S} UTC before it tries again (restart {of})"
+        text = f"Launch {job.attempt} has ended; the job {waits}."
+    move_job(
+        job=job,
+        to=JobStatus.SUBMITTED,
+        now=now,
+        text=text,
+        cause="",
+        reason="",
+        waiting_for=waits,
+        not_before=not_before,
+        started_at=None,
+    )
+    enqueue.dispatch_job(job.pk)
+
+
+def _note_who_asked(job: Job, asked: ReplicaFacts | None) -> None:
+    if asked is not None:
+        row = job.replicas.get(attempt=job.attempt, superseded=False, role=asked.role.value, index=asked.index)
+        Attempt.objects.filter(job=job, number=job.attempt).update(failed_on=row.node)
+
+
+def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
+    rows = list(job.replicas.filter(attempt=job.attempt, superseded=False).select_related("node"))
+    gang = tuple(replica_facts(row) for row in rows)
+    root = decisions.root_cause(gang)
+    failed = root if root is not None and root.cause is cause is not Cause.PAUSED else None
+    attempt = Attempt.objects.filter(job=job, number=job.attempt, ended_at=None)
+    if cause is not Cause.PAUSED:  # else it is noted whose node asked for it, if one did
+        nodes = (row.node for row, facts in zip(rows, gang, strict=True) if facts == failed and is_culprit(facts))
+        attempt.update(failed_on=next(nodes, None))
+    attempt.update(
+        cause=cause.value,
+        reason=reason,
+        ended_at=now,
+        step_reached=job.step,
+        blame=decisions.blame_in(gang, failed).value if failed else "",
+    )
+
+
+def _end(
+    replica: Replica,
+    *,
+    cause: Cause,
+    message: str,
+    now: datetime,
+    exit_code: int | None = None,
+    signal: int | None = None,
+) -> None:
+    facts = replace(replica_facts(replica), cause=cause, message=message, exit_code=exit_code, signal=signal)
+    has_served_on = cause in NODE_LEAVES and replica.job.cause == Cause.PAUSED
+    move_replica(
+        replica=replica,
+        to=ReplicaStatus.EXITED,
+        now=now,
+        text=reason_of(facts),
+        kind="replica_exited" if cause in AS_MEANT or facts.has_saved or has_served_on else "replica_failed",
+        cause=cause.value,
+        reason=message[:REASON_CHARS],
+        exit_code=exit_code,
+        signal=signal,
+    )
+
+
+def _ending_text(job: Job, end: End) -> str:
+    if end.cause is Cause.COMPLETED:
+        return "The training has completed; the processes that served it are ended."
+    again = end.restart and end.certain
+    gang = gang_facts.present(job)
+    if all(replica.status in TERMINAL_REPLICA for replica in gang):
+        return adding(end.reason, "So the job is launched again." if again else "")
+    rest = "it" if len(gang) == 1 else "the rest" if again else "the rest of the gang"
+    return adding(end.reason, f"So {rest} is ended{' and the job launched again' if again else ''}.")
+
+
+def _locked(replica: Replica) -> Replica | None:
+    """The replica as it is now, with the row of its job locked."""
+    if not Job.objects.select_for_update().filter(pk=replica.job_id).exists():
+        return None
+    return Replica.objects.select_related("job", "node").filter(pk=replica.pk).first()

@@ -1,0 +1,95 @@
+"""How a job's processes stand, and what it has been through, as the rules in `domain` see them."""
+
+from orchestrator.domain.gang import decisions
+from orchestrator.domain.gang.reasons import ReplicaFacts, lost_a_peer
+from orchestrator.domain.gang.restarts import Blame, Ended, ended_of, said_by
+from orchestrator.domain.lifecycle import TERMINAL_REPLICA
+from orchestrator.models import Job, Replacement, Replica
+from orchestrator.services.nodes import dirty
+from worker_agent.protocol.records import LEAVING_PHASE
+from worker_agent.protocol.states import Cause, NodeState, ReplicaStatus, Role
+
+
+def replica_facts(replica: Replica) -> ReplicaFacts:
+    """One process. Its node is looked at, so have it at hand."""
+    node = replica.node
+    takes = node is not None and node.state == NodeState.READY
+    if node is not None and node.dirty:
+        takes &= replica.port not in dirty.ports(node) and not dirty.devices(node).intersection(replica.devices)
+    return ReplicaFacts(
+        role=Role(replica.role),
+        index=replica.index,
+        node_name=replica.node_name,
+        status=ReplicaStatus(replica.status),
+        cause=Cause(replica.cause) if replica.cause else None,
+        message=replica.reason,
+        exit_code=replica.exit_code,
+        signal=replica.signal,
+        ended_at=replica.ended_at,
+        node_takes=takes,
+        is_leaving=replica.phase == LEAVING_PHASE and replica.status not in TERMINAL_REPLICA,
+    )
+
+
+def live(job: Job) -> list[Replica]:
+    """The processes of the job's present attempt that have not ended, with their nodes."""
+    rows = job.replicas.filter(attempt=job.attempt).exclude(status__in=TERMINAL_REPLICA)
+    return list(rows.select_related("node"))
+
+
+def present(job: Job) -> tuple[ReplicaFacts, ...]:
+    """The processes of the job's present attempt, those aside that others have taken the place of."""
+    rows = job.replicas.filter(attempt=job.attempt, superseded=False).select_related("node")
+    return tuple(replica_facts(row) for row in rows)
+
+
+def began_at(job: Job) -> int:
+    """The step from which the job was last launched, or parts of its gang were."""
+    last = job.replacements.filter(attempt=job.attempt).exclude(pk__in=pending(job)).last()
+    if last is not None:
+        return last.step_reached if last.step_resumed is None else last.step_resumed
+    attempt = job.attempts.filter(number=job.attempt).first()
+    return (attempt.resumed_step or 0) if attempt else 0
+
+
+def earlier(job: Job) -> tuple[Ended, ...]:
+    """The ends of the attempts before the present one, and of the processes that were replaced, in their order."""
+    rows = list(job.replicas.select_related("node"))
+    replacements = list(job.replacements.exclude(pk__in=pending(job)))
+    ends: list[Ended] = []
+    for attempt in job.attempts.order_by("number"):
+        began = attempt.resumed_step or 0
+        for row in (each for each in replacements if each.attempt == attempt.number):
+            failed = _failed(row, rows)
+            if failed is not None:
+                facts = replica_facts(failed)
+                ends.append(ended_of(facts, number=row.attempt, step=row.step_reached, began_at=began))
+            began = row.step_reached if row.step_resumed is None else row.step_resumed
+        if attempt.number < job.attempt and attempt.cause:
+            last = [replica_facts(row) for row in rows if row.attempt == attempt.number and not row.superseded]
+            root = decisions.root_cause(tuple(last))
+            ends.append(
+                Ended(
+                    number=attempt.number,
+                    cause=Cause(attempt.cause),
+                    blame=Blame(attempt.blame),
+                    step=attempt.step_reached or 0,
+                    began_at=began,
+                    said=said_by(root) if root else "",
+                    lost_peer=root is not None and lost_a_peer(root.cause, root.signal, root.message),
+                )
+            )
+    return tuple(ends)
+
+
+def _failed(row: Replacement, replicas: list[Replica]) -> Replica | None:
+    """The process that a replacement says had failed."""
+    same = (each for each in replicas if each.attempt == row.attempt and each.words == row.failed)
+    return next((each for each in same if each.ended_at == row.at), None)
+
+
+def pending(job: Job) -> set[int]:
+    """The replacements of the present attempt whose processes have not been launched yet."""
+    rows = job.replicas.filter(attempt=job.attempt, superseded=False).exclude(cause="")
+    failed = {(row.words, row.ended_at) for row in rows}
+    return {row.pk for row in job.replacements.filter(attempt=job.attempt) if (row.failed, row.at) in failed}

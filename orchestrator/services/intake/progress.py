@@ -1,0 +1,121 @@
+"""How far jobs are, and what their replicas told of themselves: a batch becomes one update of each row. `records` calls
+this."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from orchestrator import live
+from orchestrator.models import Job, Replica
+from orchestrator.queries import jobs as job_queries
+from orchestrator.services.intake.bulk import update_rows
+from orchestrator.services.transitions import announce_replicas
+from worker_agent.protocol.records import FactValue, Progress, Summary
+from worker_agent.protocol.states import Role
+
+COUNT_MAX = 2**31 - 1
+STEP_MAX = 2**63 - 1
+logger = logging.getLogger(__name__)
+
+FACTS_PER_REPLICA = 100
+FACTS_BYTES = 65_536
+METRICS_PER_JOB = 100
+METRIC_NAME_CHARS = 200
+COLUMNS = ("step", "total_steps", "epoch", "epochs", "metrics")
+
+
+def advance(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], *, now: datetime) -> None:
+    """Move these replicas and their jobs forward and announce the jobs. An earlier attempt's replicas move no job."""
+    _move(said, now)
+    gains: dict[int, _Gain] = {}
+    for replica, records in said:
+        if replica.attempt == replica.job.attempt and not replica.superseded:
+            gain = gains.setdefault(replica.job_id, _Gain(replica.job))
+            leads = replica.index == 0 and replica.role in (Role.CHIEF, Role.WORKER)
+            for record in records:
+                if leads or isinstance(record, Summary):
+                    gain.add(record)
+    if not gains:
+        return
+    revisions = update_rows(
+        Job,
+        {job_id: (*gain.columns(), gain.job.attempt) for job_id, gain in gains.items()},
+        columns=COLUMNS,
+        guard="attempt",
+        counter="revision",
+    )
+    jobs = [gains[job_id].job for job_id in gains if revisions.get(job_id) == gains[job_id].job.revision + 1]
+    for job in jobs:
+        gains.pop(job.pk).show(revision=job.revision + 1)
+    # Somebody else changed these since they were read.
+    jobs += Job.objects.select_related("owner", "cluster").filter(pk__in=gains) if gains else []
+    for job in jobs:
+        event = live.job_changed(job_queries.summary(job))
+        live.announce(live.job_group(job.pk), [event])
+        live.announce(live.JOBS, [event])
+
+
+def learn(said: Sequence[tuple[Replica, Mapping[str, FactValue]]]) -> None:
+    """Merge facts into what is known of each replica and tell its job's page. What is too large or too many is left
+    out: pages show facts whole."""
+    for replica, news in said:
+        known = dict(Replica.objects.values_list("facts", flat=True).get(pk=replica.pk))
+        for name, value in news.items():
+            if len(known) < FACTS_PER_REPLICA or name in known:
+                known[_plain(name)] = live.jsonable(value)
+        if len(json.dumps(known)) > FACTS_BYTES:
+            logger.warning("facts of replica %s are larger than %s bytes and were left out", replica.pk, FACTS_BYTES)
+            continue
+        Replica.objects.filter(pk=replica.pk).update(facts=json.loads(_plain(json.dumps(known))))
+    for job_id in {replica.job_id for replica, _ in said}:
+        announce_replicas(job_id)
+
+
+def _move(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], now: datetime) -> None:
+    """Steps that replicas had not told before, and when they became known here."""
+    moves: dict[object, Sequence[object]] = {}
+    for replica, records in said:
+        steps = [_within(record.step, STEP_MAX) for record in records if isinstance(record, Progress)]
+        if steps and (replica.step is None or max(steps) > replica.step):
+            moves[replica.pk] = (max(steps), now, now)
+    update_rows(Replica, moves, columns=("step", "stepped_at", "moved_at"))
+
+
+class _Gain:
+    """What a batch adds to one job. Within an attempt nothing goes back."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.step, self.total_steps, self.epoch, self.epochs = job.step, job.total_steps, job.epoch, job.epochs
+        self.metrics: dict[str, object] = dict(job.metrics)
+
+    def add(self, record: Progress | Summary) -> None:
+        self.epoch = max(self.epoch, _within(record.epoch, COUNT_MAX))
+        if isinstance(record, Progress):
+            self.step = max(self.step, _within(record.step, STEP_MAX))
+            self.total_steps = max(self.total_steps, _within(record.total_steps, STEP_MAX))
+            self.epochs = max(self.epochs, _within(record.epochs, COUNT_MAX))
+            return
+        for name, value in record.metrics.items():
+            known = _plain(name[:METRIC_NAME_CHARS])
+            if known in self.metrics or len(self.metrics) < METRICS_PER_JOB:
+                self.metrics[known] = live.jsonable(value)
+
+    def columns(self) -> tuple[object, ...]:
+        return (self.step, self.total_steps, self.epoch, self.epochs, self.metrics)
+
+    def show(self, *, revision: int) -> None:
+        """Make the job as read the job as stored."""
+        job = self.job
+        job.step, job.total_steps, job.epoch, job.epochs = self.step, self.total_steps, self.epoch, self.epochs
+        job.metrics, job.revision = self.metrics, revision
+
+
+def _plain(text: str) -> str:
+    """Without NUL, which PostgreSQL's texts and JSON refuse."""
+    return text.replace("\0", "").replace("\\u0000", "")
+
+
+def _within(number: int, most: int) -> int:
+    return min(max(number, 0), most)

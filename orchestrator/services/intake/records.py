@@ -1,0 +1,319 @@
+"""What replicas said, stored exactly once: slices of spool streams become points, log text, progress and moves.
+
+`reports.apply` calls `store` inside its transaction. A slice is fenced (its node and attempt must be the replica's),
+cut by the stream's cursor, stored, and the cursor moved, all in that one transaction; so the wire may repeat itself,
+and nothing is doubled. A slice that begins beyond the cursor is not stored: the answer tells the agent where to go on.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import isfinite
+
+import msgspec
+import numpy as np
+from django.db.models import F
+
+from orchestrator import live, series
+from orchestrator.models import Cursor, Event, Job, Node, Replica
+from orchestrator.services import fencing, transitions
+from orchestrator.services.checkpoints import checkpoint_registry
+from orchestrator.services.gang import gang
+from orchestrator.services.intake import log_text, progress
+from orchestrator.services.intake.log_text import Output
+from orchestrator.services.nodes import dirty
+from worker_agent.protocol.codec import decode_record
+from worker_agent.protocol.records import (
+    Checkpointed,
+    Exit,
+    Facts,
+    FactValue,
+    Failure,
+    Gap,
+    Log,
+    Phase,
+    Points,
+    Progress,
+    Record,
+    Started,
+    Stream,
+    Summary,
+)
+from worker_agent.protocol.reports import Records, ack_field
+
+logger = logging.getLogger(__name__)
+
+LIVE_POINTS = 2000
+INT64_MAX = 2**63 - 1
+# Of replicas and jobs, what storing and announcing need; a batch is too frequent for whole rows.
+COLUMNS = (
+    *("job_id", "attempt", "role", "index", "incarnation", "superseded", "node_id", "log_size", "step"),
+    "status",
+    *(f"job__{field.attname}" for field in Job._meta.concrete_fields),
+    *("job__owner__username", "job__cluster__name"),
+)
+
+Acks = dict[str, dict[str, int]]
+PointLists = tuple[list[int], list[float], list[float]]
+
+
+@dataclass
+class Intake:
+    """What one replica said in this batch, decoded; `stored` is the part [start, end) of each stream it came from.
+
+    Of a replica that `is_fenced` only the end is taken; `refused` counts all that it said.
+    """
+
+    replica: Replica
+    points: dict[str, PointLists] = field(default_factory=dict)
+    runs: dict[str, series.Run] = field(default_factory=dict)
+    output: list[Log | Gap] = field(default_factory=list)
+    advances: list[Progress | Summary] = field(default_factory=list)
+    facts: dict[str, FactValue] = field(default_factory=dict)
+    checkpoints: list[Checkpointed] = field(default_factory=list)
+    moments: list[Started | Phase | Exit] = field(default_factory=list)
+    stored: dict[str, tuple[int, int]] = field(default_factory=dict)
+    is_fenced: bool = False
+    refused: int = 0
+
+
+def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
+    """Store what is new in `slices` and return what each node may forget: node id → `ack_field` → offset."""
+    acks: Acks = defaultdict(dict)
+    ids = {report.replica_id for _, report in slices if 0 < report.replica_id <= INT64_MAX}
+    # Their jobs are locked before any of their rows, as by everybody who moves a gang: else each waits for the other.
+    locked = Replica.objects.select_for_update(of=("job",), no_key=True).order_by("job_id", "pk")
+    replicas = locked.select_related("job__owner", "job__cluster").only(*COLUMNS).in_bulk(ids)
+    cursors = {(row.replica_id, row.stream): row for row in Cursor.objects.filter(replica__in=replicas)}
+    intakes: dict[int, Intake] = {}
+    for node, report in slices:
+        replica = replicas.get(report.replica_id)
+        mark = ack_field(report.replica_id, report.attempt, report.stream)
+        if replica is None:
+            acks[node.pk][mark] = report.end
+        elif refusal := _refusal(node, replica, report):
+            _refuse(node, replica, report, refusal)
+            acks[node.pk][mark] = report.end
+        else:
+            cursor = cursors.setdefault(
+                (replica.pk, report.stream), Cursor(replica=replica, stream=report.stream, offset=0)
+            )
+            intake = intakes.setdefault(replica.pk, Intake(replica, is_fenced=fencing.is_fenced(replica)))
+            _take(intake, report, cursor)
+            acks[node.pk][mark] = cursor.offset
+    news = [intake for intake in intakes.values() if intake.stored]
+    _save_cursors(news, cursors)
+    _count_refused(news)
+    _store_points(news)
+    logs = log_text.store({intake.replica: intake.output for intake in news if intake.output})
+    for intake in news:
+        _announce(intake, logs.get(intake.replica.pk, []))
+    progress.learn([(intake.replica, intake.facts) for intake in news if intake.facts])
+    progress.advance([(intake.replica, intake.advances) for intake in news if intake.advances], now=now)
+    for intake in news:
+        _note_checkpoints(intake)
+    for intake in news:
+        for moment in intake.moments:
+            _move(intake.replica, moment, now=now)
+    return acks
+
+
+def _refusal(node: Node, replica: Replica, report: Records) -> str:
+    if replica.node_id != node.pk:
+        return "it runs on another node"
+    if replica.attempt != report.attempt:
+        return f"it belongs to attempt {replica.attempt}, not {report.attempt}"
+    if report.stream not in set(Stream):
+        return "there is no such stream"
+    ends = report.offsets
+    ordered = all(first < second for first, second in zip([report.start, *ends], [*ends, report.end + 1], strict=True))
+    if len(ends) != len(report.records) or not ordered or not 0 <= report.start <= report.end <= INT64_MAX:
+        return "its offsets do not fit its records"
+    return ""
+
+
+def _refuse(node: Node, replica: Replica, report: Records, refusal: str) -> None:
+    logger.warning("refused records of replica %s from node %s: %s", replica.pk, node.pk, refusal)
+    text = f"Output of {replica.words} (attempt {report.attempt}) from {node.name} was refused: {refusal}."
+    _note_once(replica, kind="output_refused", text=text)
+
+
+def _take(intake: Intake, report: Records, cursor: Cursor) -> None:
+    """Decode the part of a slice behind the cursor, and move the cursor. A slice beyond the cursor is left alone."""
+    if report.start > cursor.offset or report.end <= cursor.offset:
+        return
+    begin = intake.stored.get(report.stream, (cursor.offset, 0))[0]
+    for end, data in zip(report.offsets, report.records, strict=True):
+        if end > cursor.offset:
+            try:
+                sort = _sort_out if intake.is_fenced else _sort_in
+                sort(intake, decode_record(data))
+            except (msgspec.DecodeError, ValueError, OverflowError) as error:
+                note_skipped(intake.replica, why=str(error))
+    cursor.offset = report.end
+    intake.stored[report.stream] = (begin, report.end)
+
+
+def note_skipped(replica: Replica, *, why: str) -> None:
+    """A record that nothing can be made of is passed over: said in the log each time, in the job's history once."""
+    logger.error("skipped a record of replica %s: %s", replica.pk, why)
+    text = f"A record of {replica.words} could not be stored and was skipped: {why}"
+    _note_once(replica, kind="record_skipped", text=text)
+
+
+def _sort_in(intake: Intake, record: Record) -> None:
+    match record:
+        case Points():
+            _add_points(intake.points, record)
+        case Log() | Gap():
+            intake.output.append(record)
+        case Progress() | Summary():
+            intake.advances.append(record)
+        case Facts():
+            intake.facts |= record.facts
+        case Checkpointed():
+            intake.checkpoints.append(record)
+        case Started() | Phase() | Exit():
+            intake.moments.append(record)
+        case Failure():
+            # The shim repeats it in its Exit, and the traceback is on stderr, so in the log.
+            pass
+
+
+def _sort_out(intake: Intake, record: Record) -> None:
+    """Another process has been launched in its place. Its Exit moves nothing, but says how long its streams are."""
+    intake.refused += 1
+    if isinstance(record, Exit):
+        intake.moments.append(record)
+
+
+def _count_refused(intakes: Iterable[Intake]) -> None:
+    for intake in intakes:
+        if intake.refused:
+            replica = intake.replica
+            Replica.objects.filter(pk=replica.pk).update(refused=F("refused") + intake.refused)
+            text = f"{replica.words} was given up and launched anew: what its old process says now is refused."
+            _note_once(replica, kind="output_refused", text=text)
+
+
+def _add_points(points: dict[str, PointLists], record: Points) -> None:
+    """Lists grow, and become arrays once a batch: an array for each record would cost more than all the rest."""
+    steps, times = record.steps, record.times
+    if not steps:
+        return
+    if any(len(column) != len(steps) for column in (times, *record.values)) or len(record.values) != len(record.names):
+        raise ValueError("the columns of its points differ in length")
+    if not all(map(isfinite, times)) or not -INT64_MAX <= min(steps) <= max(steps) <= INT64_MAX:
+        raise ValueError("a step or a time is out of range")
+    for name, values in zip(record.names, record.values, strict=True):
+        lists = points.setdefault(series.tidy_name(name), ([], [], []))
+        lists[0].extend(steps)
+        lists[1].extend(times)
+        lists[2].extend(values)
+
+
+def _save_cursors(intakes: Iterable[Intake], cursors: dict[tuple[int, str], Cursor]) -> None:
+    moved: list[Cursor] = []
+    for intake in intakes:
+        finals = _finals(intake)
+        for stream in intake.stored.keys() | finals.keys():
+            cursor = cursors.setdefault((intake.replica.pk, stream), Cursor(replica=intake.replica, stream=stream))
+            cursor.final = finals.get(stream, cursor.final)
+            moved.append(cursor)
+    Cursor.objects.bulk_create(
+        [Cursor(replica_id=row.replica_id, stream=row.stream, offset=row.offset, final=row.final) for row in moved],
+        update_conflicts=True,
+        unique_fields=["replica", "stream"],
+        update_fields=["offset", "final"],
+    )
+
+
+def _finals(intake: Intake) -> dict[str, int]:
+    """The lengths that an Exit gave to the streams there are."""
+    return {
+        stream: min(max(size, 0), INT64_MAX)
+        for moment in intake.moments
+        if isinstance(moment, Exit)
+        for stream, size in moment.final.items()
+        if stream in set(Stream)
+    }
+
+
+def _store_points(intakes: Sequence[Intake]) -> None:
+    additions = []
+    for intake in intakes:
+        owner = series.Owner(replica_id=intake.replica.pk)
+        intake.runs = {name: series.run_of(*lists) for name, lists in intake.points.items()}
+        additions += [series.Addition(owner, name, run) for name, run in intake.runs.items()]
+    refused = series.append(additions)
+    for intake in intakes:
+        owner = series.Owner(replica_id=intake.replica.pk)
+        if any(refused_owner == owner for refused_owner, _ in refused):
+            intake.runs = {name: run for name, run in intake.runs.items() if (owner, name) not in refused}
+            most = series.NAMES_PER_OWNER
+            text = f"{intake.replica.words} writes more than {most} series; further names are not kept."
+            _note_once(intake.replica, kind="series_refused", text=text)
+
+
+def _announce(intake: Intake, pieces: Sequence[Output]) -> None:
+    """The trainer's advance is told even without points, so that a page knows that it missed nothing."""
+    replica, events = intake.replica, []
+    name, attempt = str(replica), replica.attempt
+    if advance := intake.stored.get(Stream.TRAINER):
+        columns = {label: _columns(series.thin(run, LIVE_POINTS)) for label, run in intake.runs.items()}
+        start, end = advance
+        events.append(
+            live.points_stored(
+                replica=name,
+                replica_id=replica.pk,
+                attempt=attempt,
+                incarnation=replica.incarnation,
+                start=start,
+                end=end,
+                series=columns,
+            )
+        )
+    if pieces:
+        text = "".join(piece.text for piece in pieces)
+        start, end, at = pieces[0].start, pieces[-1].end, pieces[0].at
+        events.append(
+            live.log_stored(
+                replica=name, replica_id=replica.pk, attempt=attempt, start=start, end=end, at=at, text=text
+            )
+        )
+    live.announce(live.job_group(replica.job_id), events)
+
+
+def _note_checkpoints(intake: Intake) -> None:
+    for said in intake.checkpoints:
+        try:
+            checkpoint_registry.note(intake.replica, said)
+        except ValueError as error:
+            note_skipped(intake.replica, why=str(error))
+
+
+def _move(replica: Replica, moment: Started | Phase | Exit, *, now: datetime) -> None:
+    match moment:
+        case Started():
+            gang.on_started(replica=replica, pid=moment.pid, warm=moment.warm, now=now)
+        case Phase():
+            gang.on_phase(replica=replica, phase=moment.name, now=now)
+        case Exit():
+            dirty.note(replica=replica, left=moment.left, cause=moment.cause, now=now)
+            gang.on_exit(replica=replica, exit_record=moment, now=now)
+
+
+def _note_once(replica: Replica, *, kind: str, text: str) -> None:
+    """A line in the job's history, unless one of this kind about this replica is there."""
+    told = Event.objects.filter(job_id=replica.job_id, kind=kind, attempt=replica.attempt)
+    if not told.filter(text__contains=f"{replica.words} ").exists():
+        transitions.record(kind=kind, text=text[:2000].replace("\0", ""), job=replica.job, attempt=replica.attempt)
+
+
+def _columns(run: series.Run) -> live.Columns:
+    values: list[float | str] = run.values.tolist()
+    for place in np.flatnonzero(~np.isfinite(run.values)):
+        values[place] = str(live.jsonable(values[place]))
+    return {"steps": run.steps.tolist(), "times": run.times.tolist(), "values": values}

@@ -1,0 +1,133 @@
+"""One batch of reports, applied in one transaction: heartbeats, acknowledgements of commands, answers of preflights,
+and output of replicas.
+
+Ingest calls `apply` with reports whose signature it has checked. What is announced leaves when the transaction commits.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from django.db import transaction
+
+from orchestrator import live, series
+from orchestrator.models import Node, Replica
+from orchestrator.services import transitions
+from orchestrator.services.gang import gang
+from orchestrator.services.intake import records
+from orchestrator.services.intake.bulk import update_rows
+from orchestrator.services.intake.records import Acks
+from orchestrator.services.nodes import dirty
+from orchestrator.services.programs import preflights
+from worker_agent.protocol.codec import plain
+from worker_agent.protocol.joining import is_in_range
+from worker_agent.protocol.reports import Ack, Heartbeat, Hello, Probed, Records, Report, Sample
+from worker_agent.protocol.states import NodeState
+
+CLOCK_TRUSTED_S = 300.0
+
+
+def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
+    """Store a batch; returns which part of each stream the nodes may forget."""
+    slices: list[tuple[Node, Records]] = []
+    hellos: dict[str, tuple[Node, Hello]] = {}
+    heartbeats: list[tuple[Node, Heartbeat]] = []
+    acks: list[tuple[Node, Ack]] = []
+    probed: list[tuple[Node, Probed]] = []
+    for node, report in batch:
+        match report:
+            case Records():
+                slices.append((node, report))
+            case Heartbeat():
+                heartbeats.append((node, report))
+            case Hello():
+                hellos[node.pk] = (node, report)
+            case Ack():
+                acks.append((node, report))
+            case Probed():
+                probed.append((node, report))
+    with transaction.atomic():
+        for node, hello in hellos.values():
+            _greet(node, hello, now=now)
+        if heartbeats:
+            _store_load(heartbeats, now=now)
+        for node, heartbeat in heartbeats:
+            dirty.heard(node=node, remains=heartbeat.remains)
+        for node in {node.pk: node for node, _ in [*hellos.values(), *heartbeats]}.values():
+            if node.state == NodeState.LOST:
+                _welcome_back(node, now=now)
+        for node, ack in acks:
+            gang.on_ack(node=node, command_id=ack.command_id, refused=ack.refused, now=now)
+        for node, answer in probed:
+            preflights.on_probed(node=node, report=answer, now=now)
+        return records.store(slices, now=now) if slices else {}
+
+
+def skip(node: Node, report: Records, *, why: str, now: datetime) -> Acks:
+    """Pass over a part of a stream that cannot be stored, and say so in the job's history."""
+    empty = msgspec.structs.replace(report, offsets=[], records=[])
+    with transaction.atomic():
+        replica = Replica.objects.select_related("job").filter(pk=report.replica_id).first()
+        if replica is not None:
+            records.note_skipped(replica, why=why)
+        return records.store([(node, empty)], now=now)
+
+
+def _greet(node: Node, hello: Hello, *, now: datetime) -> None:
+    """An agent has started: what it has, and where it is reached, may be new. What it holds it says with its first
+    heartbeat; until then nothing is missing."""
+    address = hello.address.strip()[:255] or node.address
+    inventory = live.jsonable(plain(hello.inventory))
+    Node.objects.filter(pk=node.pk).update(inventory=inventory, address=address, last_seen_at=now)
+    Replica.objects.filter(node=node).exclude(absent_since=None).update(absent_since=None)
+    moved = f" Its address changed from {node.address} to {address}." if address != node.address else ""
+    asked = node.cluster.address_range
+    away = "" if is_in_range(address, asked) else f" {address} is not in {asked}, the range of the cluster."
+    text = f"The agent of {node.name} started (version {hello.inventory.agent}).{moved}{away}"
+    transitions.record(kind="agent_started", text=text, node=node)
+    live.announce(live.MACHINES, [live.node_changed(node_id=node.pk, state=node.state, reason=node.state_reason)])
+
+
+def _store_load(heartbeats: Sequence[tuple[Node, Heartbeat]], *, now: datetime) -> None:
+    """Keep every sample as points of the node's series, the latest one on the node's row, and show the latest."""
+    series.append(addition for node, heartbeat in heartbeats for addition in _load(node, heartbeat.sample, now))
+    latest = {node.pk: (node, heartbeat) for node, heartbeat in heartbeats}
+    samples: dict[str, list[live.LiveEvent]] = {}
+    for node, heartbeat in latest.values():
+        node.sample = live.jsonable(plain(heartbeat.sample))
+        node.holding = live.jsonable(plain(heartbeat.replicas))
+        samples[node.pk] = [live.sample_taken(node_id=node.pk, sample=node.sample, replicas=node.holding)]
+    update_rows(
+        Node,
+        {node.pk: (now, node.sample, node.holding) for node, _ in latest.values()},
+        columns=["last_seen_at", "sample", "holding"],
+    )
+    for node_id, events in samples.items():
+        live.announce(live.node_group(node_id), events)
+        live.announce(live.MACHINES, events)
+    watched = Replica.objects.filter(node__in=samples, held=True).values_list("job_id", "node_id").distinct()
+    for job_id, node_id in watched:
+        live.announce(live.job_group(job_id), samples[str(node_id)])
+
+
+def _load(node: Node, sample: Sample, now: datetime) -> list[series.Addition]:
+    at = sample.at if abs(sample.at - now.timestamp()) <= CLOCK_TRUSTED_S else now.timestamp()
+    values = {
+        "cpu_percent": sample.cpu_percent,
+        "memory_used_bytes": sample.memory_used_bytes,
+        "network_sent_bps": sample.network_sent_bps,
+        "network_received_bps": sample.network_received_bps,
+    }
+    for gpu in sample.gpus:
+        values[f"gpu{gpu.index}_utilisation"] = gpu.utilisation
+        values[f"gpu{gpu.index}_memory_bytes"] = gpu.memory_bytes
+        values[f"gpu{gpu.index}_temperature"] = gpu.temperature
+        values[f"gpu{gpu.index}_power_w"] = gpu.power_w
+    owner = series.Owner(node_id=node.pk)
+    return [series.Addition(owner, name, series.run_of([0], [at], [value])) for name, value in values.items()]
+
+
+def _welcome_back(node: Node, *, now: datetime) -> None:
+    """A node that was given up speaks again: it stands where it stood before."""
+    to = NodeState(node.state_before_lost or NodeState.READY)
+    transitions.move_node(node=node, to=to, now=now, reason="", text=f"{node.name} is heard of again.")

@@ -1,0 +1,176 @@
+"""Placing submitted jobs: load the cluster, plan (pure), apply under guard in one transaction; commands go on commit.
+
+Called by Celery the moment a job is submitted or something became free, and by the sweep. Whoever comes second finds
+the job moved on, or the cluster's row locked until the first has applied its plan.
+"""
+
+import logging
+from datetime import datetime
+from functools import partial
+
+from django.db import IntegrityError, transaction
+
+from orchestrator.domain.placement import node_findings, planning
+from orchestrator.domain.placement.planning import ClusterView, Placed, PlannedReplica
+from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Node, Replica
+from orchestrator.services import fencing, outbox
+from orchestrator.services.checkpoints import checkpoint_registry
+from orchestrator.services.checkpoints.checkpoint_registry import NotThere
+from orchestrator.services.gang.launching import launch_of
+from orchestrator.services.jobs.cluster_snapshot import cluster_view
+from orchestrator.services.programs import rehearsals
+from orchestrator.services.transitions import announce_job, announce_replicas, move_job, record
+from worker_agent.protocol.job.job_spec import JobSpec
+from worker_agent.protocol.states import Cause, JobStatus, Role
+
+logger = logging.getLogger(__name__)
+
+# Ports are unique in the database: a plan that lost a race for one is made again.
+PLACING_TRIES = 3
+# Jobs in a row start this many ports apart, so that a port just given back rests before it is used again.
+PORT_STRIDE = 17
+
+
+def dispatch_job(*, job_id: int, now: datetime) -> bool:
+    """Launch the job if its whole gang has room now; otherwise note what it waits for. True when launched."""
+    for _ in range(PLACING_TRIES):
+        try:
+            with transaction.atomic():
+                return _dispatch(job_id, now)
+        except IntegrityError:
+            logger.info("job %s lost a race for a port and is planned again", job_id)
+    return False
+
+
+def dispatch_waiting(*, now: datetime) -> int:
+    """Try every waiting job, by priority, then by age. Smaller jobs may pass one that does not fit yet."""
+    waiting = Job.objects.filter(status=JobStatus.SUBMITTED.value).order_by("-priority", "pk")
+    return sum(dispatch_job(job_id=job_id, now=now) for job_id in waiting.values_list("pk", flat=True))
+
+
+def _dispatch(job_id: int, now: datetime) -> bool:
+    job = Job.objects.select_for_update().filter(pk=job_id, status=JobStatus.SUBMITTED.value).first()
+    if job is None or (job.not_before is not None and now < job.not_before):
+        return False
+    # Two gangs of one cluster are placed one after the other: devices have no constraint in the database.
+    cluster = Cluster.objects.select_for_update().get(pk=job.cluster_id)
+    spec = job.typed_spec
+    # A hand-written TF_CONFIG leaves no other ports to go to.
+    avoided = frozenset() if spec.tf_config else _ports_of_earlier_launches(job)
+    view = cluster_view(cluster, ports_avoided=avoided, now=now)
+    outcome = planning.place(spec, view, port_offset=(job.pk + job.attempt) * PORT_STRIDE)
+    begin = checkpoint_registry.to_begin_with(job, spec, now=now)
+    rehearsed = rehearsals.of(job=job, spec=spec, cluster=cluster, view=view, now=now)
+    if rehearsed.refused:
+        _refuse(job, rehearsed.refused, now)
+        return False
+    reason = fencing.waits_for(job) or _why_not(begin, outcome) or _blocked(spec, view, outcome) or rehearsed.waits_for
+    if not isinstance(outcome, Placed) or isinstance(begin, NotThere) or reason:
+        if job.waiting_for != reason:
+            Job.objects.filter(pk=job.pk).update(waiting_for=reason, not_before=None)
+            job.waiting_for, job.not_before = reason, None
+            announce_job(job)
+        return False
+    for warning in rehearsed.warnings:
+        record(kind="preflight", text=f"Found before it started: {warning}.", job=job)
+    _apply(job, cluster, spec, outcome.replicas, begin, now)
+    return True
+
+
+def _why_not(begin: Checkpoint | NotThere | None, outcome: Placed | planning.NotNow | planning.Never) -> str:
+    if isinstance(outcome, planning.NotNow):
+        return outcome.waiting_for
+    if isinstance(outcome, planning.Never):
+        return outcome.message
+    return begin.message if isinstance(begin, NotThere) else ""
+
+
+def _blocked(spec: JobSpec, view: ClusterView, outcome: Placed | planning.NotNow | planning.Never) -> str:
+    """What the preflight has against these nodes; "" when nothing."""
+    if not isinstance(outcome, Placed):
+        return ""
+    found = node_findings.findings(spec, planning.nodes_of(outcome.replicas, view))
+    return next((finding.sentence for finding in found if finding.blocks), "")
+
+
+def _refuse(job: Job, reason: str, now: datetime) -> None:
+    move_job(
+        job=job,
+        to=JobStatus.FAILED,
+        now=now,
+        text=f"Nothing was started. {reason}",
+        cause=Cause.LAUNCH_REFUSED.value,
+        reason=reason,
+        waiting_for="",
+    )
+
+
+def _apply(
+    job: Job,
+    cluster: Cluster,
+    spec: JobSpec,
+    planned: tuple[PlannedReplica, ...],
+    begin: Checkpoint | None,
+    now: datetime,
+) -> None:
+    number = job.attempt + 1
+    places = sorted({replica.node_name for replica in planned})
+    text = f"Launch {number}: {len(planned)} {'process' if len(planned) == 1 else 'processes'} on {', '.join(places)}."
+    if begin is not None:
+        whose = "" if begin.job_id == job.pk else f" of j-{begin.job_id}"
+        text += f" It goes on from the checkpoint at step {begin.step}{whose}."
+    # Another job's step and metrics are not this one's before it has taken them up.
+    own = begin if begin is not None and begin.job_id == job.pk else None
+    # What arrived of the launch before after its end counts for it as well.
+    Attempt.objects.filter(job=job, number=job.attempt).update(step_reached=job.step)
+    move_job(
+        job=job,
+        to=JobStatus.LAUNCHING,
+        now=now,
+        text=text,
+        attempt=number,
+        waiting_for="",
+        not_before=None,
+        cause="",
+        reason="",
+        step=own.step if own else 0,
+        epoch=own.epoch if own else 0,
+        metrics=own.metrics if own else {},
+    )
+    place_of_checkpoints = checkpoint_registry.place_of(job, cluster.checkpoint_place)
+    Attempt.objects.create(
+        job=job,
+        number=number,
+        started_at=now,
+        checkpoint_place=place_of_checkpoints,
+        resumed_from=begin,
+        resumed_step=begin.step if begin else None,
+    )
+    nodes = Node.objects.in_bulk({replica.node_id for replica in planned})
+    # Worker 0 of a gang and the coordinator go first: the others wait for their port.
+    for place in sorted(planned, key=lambda replica: (replica.role is not Role.CHIEF, replica.index)):
+        row = Replica.objects.create(
+            job=job,
+            attempt=number,
+            role=place.role.value,
+            index=place.index,
+            node=nodes[place.node_id],
+            node_name=place.node_name,
+            host=place.host,
+            port=place.port,
+            devices=list(place.devices),
+            device_kind=place.device_kind.value,
+            tf_config=place.tf_config,
+        )
+        outbox.post(
+            node=nodes[place.node_id],
+            replica=row,
+            now=now,
+            build=partial(launch_of, row=row, spec=spec, cluster=cluster, folder=place_of_checkpoints, begin=begin),
+        )
+    announce_replicas(job.pk)
+
+
+def _ports_of_earlier_launches(job: Job) -> frozenset[tuple[str, int]]:
+    """A port that was taken once is not tried again by this job."""
+    return frozenset(job.replicas.values_list("host", "port"))

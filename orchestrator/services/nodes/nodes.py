@@ -1,0 +1,218 @@
+"""What administrators do with clusters and nodes. Called by the machine pages, the admin and REST, which find the
+functions of `joining` here as well. Every act leaves an event with its actor.
+"""
+
+import ipaddress
+import re
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+
+from django.core.exceptions import ValidationError
+from django.db import IntegrityError, transaction
+
+from orchestrator import enqueue
+from orchestrator.domain.job.validation import env_problem
+from orchestrator.domain.lifecycle import TERMINAL_REPLICA
+from orchestrator.models import Cluster, Node, Replica, User
+from orchestrator.queries.errors import NotFound
+from orchestrator.services import transitions
+from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invalid
+from orchestrator.services.nodes.joining import (
+    authenticate_request,
+    create_join_token,
+    join,
+    join_command,
+    name_errors,
+    network_of,
+    public_url_is_loopback,
+)
+from orchestrator.services.transitions import StaleTransition, announce_node, move_node
+from worker_agent.protocol.states import NodeState
+
+__all__ = [
+    "authenticate_request",
+    "cluster_errors",
+    "cordon",
+    "create_cluster",
+    "create_join_token",
+    "delete_cluster",
+    "drain",
+    "join",
+    "join_command",
+    "network_of",
+    "public_url_is_loopback",
+    "remove",
+    "rename",
+    "uncordon",
+    "update_cluster",
+]
+
+CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+CLUSTER_NAME_WORDS = "Use 1 to 63 letters, digits, hyphens and underscores, a letter or digit first."
+CHECKPOINT_PLACE_WORDS = "Write an absolute path without '..', such as /mnt/checkpoints, or leave it empty."
+INTERFACE = re.compile(r"[A-Za-z0-9._:@-]{1,15}")
+
+
+def create_cluster(*, by: User, **fields: object) -> Cluster:
+    """Register a cluster; fields are the columns of `Cluster`."""
+    _administers(by)
+    cluster = Cluster()
+    _write_cluster(cluster, fields)
+    transitions.record(kind="cluster_created", text=f"Cluster {cluster.name} was registered.", actor=by)
+    return cluster
+
+
+def update_cluster(*, cluster: Cluster, by: User, **fields: object) -> Cluster:
+    """Change a cluster. Gangs that run keep what they were given."""
+    _administers(by)
+    if "name" in fields and fields["name"] != cluster.name and cluster.jobs.exists():
+        raise Invalid([FieldError("name", "Jobs refer to this cluster by its name: it can no longer be renamed.")])
+    _write_cluster(cluster, fields)
+    transitions.record(kind="cluster_changed", text=f"Cluster {cluster.name} was changed.", actor=by)
+    enqueue.dispatch_waiting()
+    return cluster
+
+
+def delete_cluster(*, cluster: Cluster, by: User) -> None:
+    """Forget a cluster that has neither nodes nor jobs, and with it the join commands that nobody used."""
+    _administers(by)
+    with transaction.atomic():
+        locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
+        if locked.nodes.exists() or locked.jobs.exists():
+            raise Conflict(f"Cluster {locked.name} has nodes or jobs: it stays.")
+        locked.delete()
+        transitions.record(kind="cluster_deleted", text=f"Cluster {locked.name} was deleted.", actor=by)
+
+
+def cordon(*, node_id: str, by: User, reason: str = "") -> Node:
+    """Place nothing new on the node; what runs goes on."""
+    return _move(node_id, NodeState.CORDONED, by, reason, "cordoned")
+
+
+def drain(*, node_id: str, by: User, reason: str = "") -> Node:
+    """Place nothing new, have what runs save and leave, or finish, then leave the node cordoned: the sweep does that
+    (`draining.py`)."""
+    return _move(node_id, NodeState.DRAINING, by, reason, "set to drain")
+
+
+def uncordon(*, node_id: str, by: User, reason: str = "") -> Node:
+    """Use the node again."""
+    node = _move(node_id, NodeState.READY, by, reason, "taken into use again")
+    enqueue.dispatch_waiting()
+    return node
+
+
+def rename(*, node_id: str, name: str, by: User) -> Node:
+    """Give the node another name. Its key, queue and history stay."""
+    _administers(by)
+    name = name.strip()
+    if errors := name_errors(name):
+        raise Invalid(errors)
+    node = _node(node_id)
+    if Node.objects.filter(cluster=node.cluster, name=name).exclude(pk=node.pk).exists():
+        raise Conflict(f"Cluster {node.cluster.name} has a node {name} already.")
+    before, node.name = node.name, name
+    node.save(update_fields=["name"])
+    transitions.record(kind="node_renamed", text=f"{before} was renamed {name}.", node=node, actor=by)
+    announce_node(node)
+    return node
+
+
+def remove(*, node_id: str, by: User, reason: str = "") -> None:
+    """Forget a node. Its key is worth nothing from then on. Nothing may run there, as far as anyone knows."""
+    _administers(by)
+    with transaction.atomic():
+        node = _node(node_id)
+        live = Replica.objects.filter(node=node).exclude(status__in=TERMINAL_REPLICA)
+        if live.exists():
+            jobs = sorted({f"j-{job_id}" for job_id in live.values_list("job_id", flat=True)})
+            raise Conflict(f"{node.name} still runs {', '.join(jobs)}: stop these jobs or drain the node first.")
+        text = f"{node.name} was removed from cluster {node.cluster.name}{_because(reason)}."
+        transitions.record(kind="node_removed", text=text, node=node, actor=by)
+        announce_node(node)
+        node.delete()
+
+
+def _move(node_id: str, to: NodeState, by: User, reason: str, word: str) -> Node:
+    _administers(by)
+    reason = reason.replace("\0", "").strip()
+    node = _node(node_id)
+    if node.state == to:
+        return node
+    if node.state == NodeState.LOST:
+        raise Conflict(f"{node.name} is lost: its agent has not been heard of. Start the agent, or remove the node.")
+    text = f"{node.name} was {word} by {by.get_username()}{_because(reason)}."
+    try:
+        with transaction.atomic():
+            move_node(node=node, to=to, now=datetime.now(UTC), reason=reason, actor=by, text=text)
+    except StaleTransition as error:
+        raise Conflict(f"{node.name} has changed meanwhile: look again.") from error
+    return node
+
+
+def _node(node_id: str) -> Node:
+    try:
+        return Node.objects.select_related("cluster").get(pk=node_id)
+    except Node.DoesNotExist as error:
+        raise NotFound(f"There is no node {node_id}.") from error
+
+
+def _write_cluster(cluster: Cluster, fields: dict[str, object]) -> None:
+    for name, value in fields.items():
+        setattr(cluster, name, value.strip() if isinstance(value, str) else value)
+    errors = cluster_errors(cluster)
+    try:
+        cluster.full_clean()
+    except ValidationError as error:
+        wrong = {found.field for found in errors}
+        for field, messages in error.message_dict.items():
+            if field not in wrong:
+                errors += [FieldError("" if field == "__all__" else field, message) for message in messages]
+    if errors:
+        raise Invalid(errors)
+    try:
+        with transaction.atomic():
+            cluster.save()
+    except IntegrityError as error:
+        raise Invalid([FieldError("name", "There is a cluster of that name already.")]) from error
+
+
+def cluster_errors(cluster: Cluster) -> list[FieldError]:
+    """What is wrong with a cluster's columns beyond their types. The admin asks before it saves."""
+    errors = []
+    # A name from before this rule may stay; the names are compared here, because PostgreSQL takes no NUL.
+    stored = Cluster.objects.filter(pk=cluster.pk).values_list("name", flat=True)
+    if not CLUSTER_NAME.fullmatch(cluster.name) and cluster.name not in stored:
+        errors.append(FieldError("name", CLUSTER_NAME_WORDS))
+    for name in ("description", "checkpoint_place"):
+        if "\0" in str(getattr(cluster, name)):
+            errors.append(FieldError(name, "A NUL character cannot be stored: remove it."))
+    if cluster.checkpoint_place and not _is_folder(cluster.checkpoint_place):
+        errors.append(FieldError("checkpoint_place", CHECKPOINT_PLACE_WORDS))
+    if cluster.address_range:
+        try:
+            ipaddress.IPv4Network(cluster.address_range, strict=False)
+        except ValueError:
+            errors.append(FieldError("address_range", "Write a range such as 10.0.4.0/24 (IPv4), or leave it empty."))
+    if cluster.interface and not INTERFACE.fullmatch(cluster.interface):
+        errors.append(FieldError("interface", "Write a network interface such as eth1, or leave it empty."))
+    first, last = cluster.port_first, cluster.port_last
+    if isinstance(first, int) and isinstance(last, int) and first > last:
+        errors.append(FieldError("port_last", f"The last port must not be below the first, {first}."))
+    if problem := env_problem(cluster.environment):
+        errors.append(FieldError("environment", problem))
+    return errors
+
+
+def _is_folder(path: str) -> bool:
+    place = PurePosixPath(path)
+    return place.is_absolute() and ".." not in place.parts and path.isprintable()
+
+
+def _administers(by: User) -> None:
+    if not by.may_administer:
+        raise Forbidden("Only administrators may change machines.")
+
+
+def _because(reason: str) -> str:
+    return f": {said}" if (said := reason.replace("\0", "").strip()) else ""

@@ -1,0 +1,139 @@
+"""Rows and processes that no longer agree: steps of the sweep that compare what the database believes of replicas with
+what the nodes' agents say they hold, and settle the difference in words.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db.models import Exists, OuterRef
+
+from orchestrator.domain.lifecycle import TERMINAL_REPLICA
+from orchestrator.models import Command, Node, Replica
+from orchestrator.services import outbox
+from orchestrator.services.gang import gang
+from orchestrator.services.transitions import StaleTransition, move_node
+from worker_agent.protocol import commands
+from worker_agent.protocol.codec import decode_command
+from worker_agent.protocol.states import NodeState, ReplicaStatus
+
+# An agent lists what it holds every second, and keeps listing a replica until its end has been acknowledged.
+UNLISTED_AFTER = timedelta(seconds=20)
+FRESH = timedelta(seconds=5)
+LAUNCH_TAKEN_WITHIN = timedelta(seconds=60)
+STOP_REPEATED_AFTER = timedelta(seconds=15)
+# A process that survives SIGKILL for so long will not end: its node is taken out of use.
+STUCK_AFTER = timedelta(seconds=120)
+
+
+def give_up_unlisted(*, now: datetime) -> None:
+    """Replicas that their node's agent, alive and heard of, no longer knows."""
+    held = Replica.objects.filter(
+        status__in=(ReplicaStatus.STARTING.value, ReplicaStatus.RUNNING.value), node__last_seen_at__gt=now - FRESH
+    ).select_related("node")
+    for replica in held:
+        listed = replica.node is None or any(pk == replica.pk for pk, _status in _listing(replica.node))
+        if listed:
+            if replica.absent_since is not None:
+                Replica.objects.filter(pk=replica.pk).update(absent_since=None)
+        elif replica.absent_since is None:
+            Replica.objects.filter(pk=replica.pk).update(absent_since=now)
+        elif now - replica.absent_since > UNLISTED_AFTER:
+            silent_s = (now - replica.absent_since).total_seconds()
+            reason = f"The agent of {replica.node_name} runs, but has not known this process for {silent_s:.0f} s."
+            gang.on_lost(replica=replica, reason=reason, now=now)
+
+
+def stop_unknown(*, now: datetime) -> None:
+    """Processes that run although the database has ended or forgotten them: their agents are told to end them."""
+    for node in Node.objects.filter(last_seen_at__gt=now - FRESH).exclude(holding=[]):
+        running = {pk for pk, status in _listing(node) if status != ReplicaStatus.EXITED}
+        known = Replica.objects.in_bulk(running)
+        asked = set(
+            Command.objects.filter(node=node, kind="stop", created_at__gt=now - STOP_REPEATED_AFTER)
+            .exclude(replica=None)
+            .values_list("replica_id", flat=True)
+        )
+        for replica_id in running - asked:
+            replica = known.get(replica_id)
+            if replica is None:
+                _stop_forgotten(node, replica_id, now)
+            elif replica.status in TERMINAL_REPLICA and replica.ended_at and now - replica.ended_at > FRESH:
+                outbox.post_stop(replica=replica, reason="This replica has ended for the control plane.", now=now)
+
+
+def repeat_stops(*, now: datetime) -> None:
+    """Replicas that were asked to end and have not: asked again, and given up with their node in the end."""
+    asked = Replica.objects.exclude(status__in=TERMINAL_REPLICA).filter(stop_sent_at__lt=now - STOP_REPEATED_AFTER)
+    for replica in asked.select_related("node", "job"):
+        stops = Command.objects.filter(replica=replica, kind="stop").order_by("pk")
+        first, last = stops.first(), stops.last()
+        if first is None or last is None or replica.node is None or replica.node.state == NodeState.LOST:
+            continue
+        if now - first.created_at > _patience(first) and first.acked_at is not None:
+            _give_up_stuck(replica, replica.node, now)
+        else:
+            outbox.repeat_stop(replica=replica, last=last, now=now)
+
+
+def refuse_unanswered_launches(*, now: datetime) -> None:
+    """Replicas whose agent lives but never took the launch command."""
+    unanswered = Replica.objects.filter(status=ReplicaStatus.ASSIGNED.value, stop_sent_at=None, node__isnull=False)
+    for replica in unanswered.exclude(node__state=NodeState.LOST.value).filter(
+        Exists(
+            Command.objects.filter(
+                replica=OuterRef("pk"), kind="launch", acked_at=None, created_at__lt=now - LAUNCH_TAKEN_WITHIN
+            )
+        )
+    ):
+        waited_s = LAUNCH_TAKEN_WITHIN.total_seconds()
+        reason = f"The agent of {replica.node_name} did not take the launch command within {waited_s:.0f} s."
+        gang.on_unanswered(replica=replica, reason=reason, now=now)
+
+
+def _patience(stop: Command) -> timedelta:
+    """How long a replica may take to end, from the first request to: one that saves has that time beside."""
+    asked = decode_command(bytes(stop.body))
+    saving_s = asked.grace_s if isinstance(asked, commands.Stop) and asked.save else 0.0
+    return STUCK_AFTER + timedelta(seconds=saving_s)
+
+
+def _listing(node: Node) -> Iterator[tuple[int, str]]:
+    """What the node's agent said last that it holds: replica ids and their statuses."""
+    for held in node.holding:
+        yield int(held["replica_id"]), str(held["status"])
+
+
+def _stop_forgotten(node: Node, replica_id: int, now: datetime) -> None:
+    """A running replica without a row (its job was deleted). One unanswered Stop at a time."""
+    listed = next(held for held in node.holding if int(held["replica_id"]) == replica_id)
+    if Command.objects.filter(node=node, replica=None, kind="stop", created_at__gt=now - STOP_REPEATED_AFTER).exists():
+        return
+    outbox.post(
+        node=node,
+        replica=None,
+        now=now,
+        build=lambda command_id: commands.Stop(
+            command_id=command_id,
+            replica_id=replica_id,
+            attempt=int(listed["attempt"]),
+            grace_s=settings.STOP_GRACE_S,
+            reason="The job of this replica has been deleted.",
+        ),
+    )
+
+
+def _give_up_stuck(replica: Replica, node: Node, now: datetime) -> None:
+    stuck_s = STUCK_AFTER.total_seconds()
+    reason = (
+        f"{replica.words} of j-{replica.job_id} could not be ended within {stuck_s:.0f} s; "
+        "its device may still be in use."
+    )
+    if node.state == NodeState.READY:
+        try:
+            move_node(
+                node=node, to=NodeState.CORDONED, now=now, reason=reason, text=f"{node.name} was cordoned: {reason}"
+            )
+        except StaleTransition:
+            return
+    gang.on_lost(replica=replica, reason=reason, now=now)

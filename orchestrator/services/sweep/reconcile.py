@@ -1,0 +1,147 @@
+"""The sweep: what converges even when every event was lost. Each step can be run at any time, by two at once, again.
+
+`manage.py sweep` runs it every few seconds. Whatever it gives up is explained to the user in an event. Nodes are
+judged silent only while ingest has been alive long enough to have heard them.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Exists, OuterRef
+
+from orchestrator.models import Attempt, Job, JoinToken, Node, Replacement, Replica, ServiceBeat
+from orchestrator.services import outbox
+from orchestrator.services.gang import gang, hangs, node_folders
+from orchestrator.services.jobs import dispatch
+from orchestrator.services.nodes import failing_nodes
+from orchestrator.services.sweep import disagreements, draining, silence
+from orchestrator.services.transitions import move_node
+from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus
+
+logger = logging.getLogger(__name__)
+
+SWEEP_BEAT = "sweep"
+INGEST_BEAT = "ingest"
+# A beat older than this is a break: the loop was away. Shorter than the silence after which a node is lost, or ingest's
+# own end would look like the nodes'.
+BEAT_BREAK = timedelta(seconds=5)
+TOKENS_KEPT = timedelta(days=7)
+LAUNCHED = (JobStatus.LAUNCHING, JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.PAUSING, JobStatus.STOPPING)
+
+
+def sweep(*, now: datetime) -> None:
+    """Everything once. A step that fails is logged and does not keep the others from their work."""
+    for step in STEPS:
+        try:
+            step(now=now)
+        except Exception:
+            logger.exception("the sweep's step %s failed and is tried again next time", step.__name__)
+
+
+def beat(*, name: str, now: datetime) -> None:
+    """A control-plane loop says that it is alive; a break begins its life anew."""
+    alive = ServiceBeat.objects.filter(name=name, beat_at__range=_lately(now)).update(beat_at=now)
+    if not alive:
+        ServiceBeat.objects.update_or_create(name=name, defaults={"alive_since": now, "beat_at": now})
+
+
+def lose_silent_nodes(*, now: datetime) -> None:
+    """A node not heard of for `NODE_LOST_AFTER_S`, while ingest was listening, is lost; what runs there is given up
+    when its lease is over, too."""
+    limit = timedelta(seconds=settings.NODE_LOST_AFTER_S)
+    listening_since = _listening_since(now)
+    silences = silence.silences(listening_since=listening_since)
+    if listening_since is not None and now - listening_since >= limit:
+        for node in Node.objects.exclude(state=NodeState.LOST.value).defer("inventory", "sample", "holding"):
+            seen = node.last_seen_at or node.joined_at
+            silent_s = max((now - seen).total_seconds(), silences.get(node.pk, 0.0))
+            if silent_s > limit.total_seconds():
+                reason = f"Not heard of for {silent_s:.0f} s (last at {seen:%H:%M:%S} UTC)."
+                move_node(node=node, to=NodeState.LOST, now=now, reason=reason, text=f"{node.name} is lost. {reason}")
+                silence.tell_jobs(node)
+        silence.give_up(silences, now=now)
+    silence.release(silences)
+
+
+def settle_gangs(*, now: datetime) -> None:
+    """What every launched job's replicas call for, in case the event that should have said so was lost."""
+    for job_id in Job.objects.filter(status__in=LAUNCHED).values_list("pk", flat=True):
+        gang.advance(job_id=job_id, now=now)
+
+
+def enforce_time_limits(*, now: datetime) -> None:
+    """Jobs whose processes have been at work longer than they were given, over all launches, are ended."""
+    for job_id in Job.objects.filter(
+        status=JobStatus.RUNNING.value, spec__time_limit_s__gt=0, started_at__isnull=False
+    ).values_list("pk", flat=True):
+        with transaction.atomic():
+            job = Job.objects.select_for_update().get(pk=job_id)
+            limit_s = job.typed_spec.time_limit_s
+            if job.status == JobStatus.RUNNING and _at_work(job, now) > timedelta(seconds=limit_s):
+                reason = f"It ran longer than its time limit of {limit_s} s."
+                gang.end_attempt(job=job, cause=Cause.TIME_LIMIT, reason=reason, now=now)
+                gang.advance(job_id=job.pk, now=now)
+
+
+def _at_work(job: Job, now: datetime) -> timedelta:
+    """How long all processes of a job were at work, over its launches: neither waiting nor pauses count."""
+    spans = Attempt.objects.filter(job=job).values_list("running_at", "ended_at")
+    return sum(((ended or now) - began for began, ended in spans if began), timedelta())
+
+
+def stop_hung_gangs(*, now: datetime) -> None:
+    """Gangs of which nothing was heard for longer than they may be silent, while ingest was listening."""
+    listening_since = _listening_since(now)
+    if listening_since is not None:
+        hangs.stop_hung(listening_since=listening_since, now=now)
+
+
+def resend_commands(*, now: datetime) -> None:
+    """Commands that nobody acknowledged; launches that were, and have not begun, stay permitted."""
+    outbox.resend(now=now)
+    outbox.renew_permits()
+
+
+def dispatch_waiting(*, now: datetime) -> None:
+    """Jobs whose gang fits now."""
+    dispatch.dispatch_waiting(now=now)
+
+
+def tidy(*, now: datetime) -> None:
+    """Rows that mean nothing any more."""
+    JoinToken.objects.filter(expires_at__lt=now - TOKENS_KEPT).delete()
+    # What one process of a running gang held waits for the one that takes its place.
+    awaits = Replacement.objects.filter(job=OuterRef("job"), back_at=None, job__status=JobStatus.RUNNING.value)
+    Replica.objects.filter(held=True, status=ReplicaStatus.EXITED.value).exclude(Exists(awaits)).update(held=False)
+
+
+def _listening_since(now: datetime) -> datetime | None:
+    row = ServiceBeat.objects.filter(name=INGEST_BEAT, beat_at__range=_lately(now)).first()
+    return row.alive_since if row else None
+
+
+def _lately(now: datetime) -> tuple[datetime, datetime]:
+    """A beat from the future is none: the clock was set."""
+    return now - BEAT_BREAK, now + BEAT_BREAK
+
+
+STEPS: tuple[Callable[..., None], ...] = (
+    lose_silent_nodes,
+    disagreements.give_up_unlisted,
+    disagreements.stop_unknown,
+    disagreements.repeat_stops,
+    disagreements.refuse_unanswered_launches,
+    settle_gangs,
+    enforce_time_limits,
+    draining.pause_jobs,
+    draining.cordon_drained_nodes,
+    stop_hung_gangs,
+    failing_nodes.cordon_failing,
+    resend_commands,
+    dispatch_waiting,
+    node_folders.forget_stored,
+    tidy,
+)

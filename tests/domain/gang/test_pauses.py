@@ -1,0 +1,148 @@
+"""What a job that is being paused needs next: who saves, when the rest is ended, what a pause that fails comes to."""
+
+from datetime import timedelta
+
+import pytest
+
+from orchestrator.domain.gang import pauses
+from orchestrator.domain.gang.decisions import End, Finish, Wait
+from orchestrator.domain.gang.pauses import Kept, Pause, Rest, is_saver
+from tests.domain.gang.gangs import NOW, ended, gang, replica, spec
+from worker_agent.protocol.job.job_spec import keeps_checkpoints
+from worker_agent.protocol.states import Cause, JobStatus, Kind, Role, Strategy
+
+SAVING = Pause(saves=True, requeue=False, stored=True)
+ENDING = Pause(saves=False, requeue=False, stored=True)
+BY_ADA = "Paused by ada."
+FINISHED = "It had finished before the pause reached it."
+OFF = "Connection reset by peer"
+LATE = "It had not saved and left 120 s after it was asked to, so it was killed (SIGKILL)."
+
+
+def decide(*replicas, pause=SAVING, cause=None, **fields):
+    facts = gang(*replicas, status=JobStatus.PAUSING, cause=cause, reason=BY_ADA, **fields)
+    return pauses.decide(facts, pause, now=NOW)
+
+
+def test_which_jobs_save():
+    assert keeps_checkpoints(spec())
+    assert not keeps_checkpoints(spec(checkpoints_kept=0))
+    assert not keeps_checkpoints(spec(kind=Kind.SCRIPT))
+    assert keeps_checkpoints(spec(Strategy.TENSOR_PARALLEL))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "savers"),
+    [
+        (Strategy.MULTI_WORKER_MIRRORED, {"chief 0", "worker 0", "worker 1"}),
+        (Strategy.PARAMETER_SERVER, {"chief 0"}),
+    ],
+)
+def test_who_saves(strategy, savers):
+    members = [(Role.CHIEF, 0), (Role.WORKER, 0), (Role.WORKER, 1), (Role.PS, 0), (Role.EVALUATOR, 0)]
+    if strategy is Strategy.MULTI_WORKER_MIRRORED:
+        members.remove((Role.PS, 0))
+    roles = [role for role, _ in members]
+    found = {f"{role} {index}" for role, index in members if is_saver(role, index, strategy=strategy, roles=roles)}
+    assert found == savers
+
+
+def test_who_was_asked_from_outside_and_saved_is_no_failure_of_the_pause():
+    left = (ended(0, Cause.PAUSED, exit_code=75), ended(1, Cause.PREEMPTED, exit_code=75))
+    assert decide(*left) == Rest(Cause.PAUSED, BY_ADA)
+    assert decide(*left, cause=Cause.PAUSED) == Kept(Cause.PAUSED, BY_ADA)
+    unsaved = ended(1, Cause.PREEMPTED, signal=15, message="It left without saving.")
+    kept = decide(ended(0, Cause.STOPPED), unsaved, cause=Cause.PREEMPTED)
+    assert (kept.cause, kept.reason.startswith("The pause saved nothing: worker 1")) == (Cause.PREEMPTED, True)
+
+
+def test_of_a_pipeline_the_first_worker_saves():
+    assert [is_saver(Role.WORKER, i, strategy=Strategy.PIPELINE, roles=[Role.WORKER] * 2) for i in (0, 1)] == [1, 0]
+
+
+def test_all_who_save_have_to_leave_then_the_rest_is_ended_then_the_job_is_kept():
+    saved, evaluator = ended(0, Cause.PAUSED), replica(0, role=Role.EVALUATOR)
+    assert decide(replica(0), replica(1), evaluator) == Wait()
+    assert decide(saved, replica(1), evaluator) == Wait()
+    both = (saved, ended(1, Cause.PAUSED))
+    assert decide(*both, evaluator) == Rest(Cause.PAUSED, BY_ADA)
+    assert decide(*both, evaluator, cause=Cause.PAUSED) == Wait()
+    assert decide(*both, ended(0, Cause.SIGNAL, role=Role.EVALUATOR), cause=Cause.PAUSED) == Kept(Cause.PAUSED, BY_ADA)
+
+
+def test_the_end_of_who_saved_is_not_believed_before_all_it_said_has_arrived():
+    late = Pause(saves=True, requeue=False, stored=False)
+    waits = timedelta(seconds=59).total_seconds()
+    assert decide(ended(0, Cause.PAUSED, ago_s=waits), pause=late, cause=Cause.PAUSED) == Wait()
+    kept = decide(ended(0, Cause.PAUSED, ago_s=waits + 1), pause=late, cause=Cause.PAUSED)
+    assert kept == Kept(Cause.PAUSED, f"{BY_ADA} What it said last has not arrived.")
+
+
+def test_a_training_that_ended_before_it_was_asked_has_ended():
+    assert decide(ended(0), ended(1)) == End(Cause.COMPLETED, FINISHED)
+    assert decide(ended(0), pause=ENDING, cause=Cause.PAUSED) == End(Cause.COMPLETED, FINISHED)
+
+
+def test_who_lost_a_peer_is_not_the_cause_while_another_may_still_say_it():
+    peer = ended(0, Cause.EXCEPTION, ago_s=1, message=OFF)
+    assert decide(peer, replica(1)) == Wait()
+    assert decide(ended(0, Cause.EXCEPTION, ago_s=3, message=OFF), replica(1)).cause is Cause.EXCEPTION
+    culprit = ended(1, Cause.OUT_OF_MEMORY)
+    assert decide(peer, culprit) == Rest(Cause.OUT_OF_MEMORY, "worker 1 on node-2 ran out of memory.")
+
+
+def test_who_does_not_save_may_fail_while_the_others_do():
+    chief, lost = replica(0, role=Role.CHIEF), ended(1, Cause.SIGNAL, signal=9)
+    served = {"strategy": Strategy.PARAMETER_SERVER}
+    assert decide(chief, lost, **served) == Wait()
+    assert decide(ended(0, Cause.PAUSED, role=Role.CHIEF), lost, **served) == Rest(Cause.PAUSED, BY_ADA)
+    failed = ended(0, Cause.EXCEPTION, role=Role.CHIEF, message=OFF)
+    assert decide(failed, lost, **served) == Rest(Cause.SIGNAL, "worker 1 on node-2 was killed by signal 9 (SIGKILL).")
+
+
+@pytest.mark.parametrize(
+    ("cause", "signal", "requeue", "onward"),
+    [
+        (Cause.NODE_LOST, None, False, Kept),
+        (Cause.SIGNAL, 9, False, Kept),
+        (Cause.EXCEPTION, None, False, Finish),
+        (Cause.EXCEPTION, None, True, Kept),
+        (Cause.LOSS_NOT_FINITE, None, True, Finish),
+    ],
+)
+def test_a_pause_that_saved_nothing_says_so(cause, signal, requeue, onward):
+    pause = Pause(saves=True, requeue=requeue, stored=True)
+    failed = ended(0, cause, signal=signal, message="No space left.")
+    decision = decide(failed, ended(1, Cause.STOPPED), pause=pause, cause=cause)
+    assert isinstance(decision, onward)
+    assert decision.cause is cause
+    assert decision.reason.startswith(
+        "The pause saved nothing: worker 0" if onward is Kept else "It failed while it was to be paused: worker 0"
+    )
+
+
+def test_who_had_not_saved_in_time_is_nobodys_failure():
+    late = ended(0, Cause.PAUSED, signal=9, message=LATE)
+    said = Kept(Cause.PAUSED, f"The pause saved nothing: worker 0 on node-1 was paused: {LATE}")
+    peer = ended(1, Cause.EXCEPTION, message=OFF)
+    for other in (replica(1), peer):
+        assert decide(late, other) == Rest(Cause.PAUSED, BY_ADA)
+    assert decide(late, replica(1), cause=Cause.PAUSED) == Wait()
+    assert decide(late, ended(1, Cause.PAUSED, signal=15), cause=Cause.PAUSED) == said
+    assert decide(late, peer, cause=Cause.PAUSED) == said
+    assert decide(late, peer, cause=Cause.EXCEPTION) == said, "the rest was ended before its end was heard of"
+    late_script = ended(0, Cause.PAUSED, signal=9)
+    assert decide(late_script, pause=ENDING, cause=Cause.PAUSED) == Kept(Cause.PAUSED, BY_ADA)
+
+
+def test_what_kept_it_from_saving_is_the_cause():
+    late, lost = ended(0, Cause.PAUSED, role=Role.CHIEF, signal=9, message=LATE), ended(1, Cause.SIGNAL, signal=9)
+    served, why = {"strategy": Strategy.PARAMETER_SERVER}, "worker 1 on node-2 was killed by signal 9 (SIGKILL)."
+    assert decide(late, lost, **served) == Rest(Cause.SIGNAL, why)
+    kept = Kept(Cause.SIGNAL, f"The pause saved nothing: {why}")
+    assert decide(late, lost, cause=Cause.SIGNAL, **served) == kept
+
+
+def test_a_job_that_cannot_save_is_kept_when_all_have_ended():
+    assert decide(replica(0), pause=ENDING, cause=Cause.PAUSED) == Wait()
+    assert decide(ended(0, Cause.PAUSED), pause=ENDING, cause=Cause.PAUSED) == Kept(Cause.PAUSED, BY_ADA)

@@ -1,0 +1,137 @@
+"""Whose fault an end was, and whether and when a job is launched again."""
+
+import pytest
+
+from orchestrator.domain.gang.restarts import Again, Blame, Ended, Never, blame_of, said_by, verdict
+from tests.domain.gang.gangs import ended
+from worker_agent.protocol.states import Cause
+
+MACHINES = {
+    *(Cause.NODE_LOST, Cause.LEASE_LOST, Cause.HUNG),
+    *(Cause.AGENT_SHUTDOWN, Cause.PREEMPTED, Cause.PORT_TAKEN, Cause.RENDEZVOUS_TIMEOUT),
+    Cause.SIGNAL,  # of which nobody knows the number: who watched over the process was killed as well
+}
+PROGRAM = {Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY}
+
+
+def of_machines(cause=Cause.NODE_LOST, *, number=1, step=5, began_at=0):
+    return Ended(number, cause, Blame.MACHINES, step, began_at)
+
+
+def of_program(cause=Cause.EXCEPTION, *, number=1, step=5, said="ValueError: bad"):
+    return Ended(number, cause, Blame.PROGRAM, step, 0, said)
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_whose_fault_each_cause_is(cause):
+    wanted = Blame.MACHINES if cause in MACHINES else Blame.PROGRAM if cause in PROGRAM else Blame.NOBODY
+    assert blame_of(ended(0, cause)) is wanted
+
+
+@pytest.mark.parametrize(("number", "blame"), [(9, Blame.MACHINES), (11, Blame.PROGRAM), (6, Blame.PROGRAM)])
+def test_only_a_kill_comes_from_outside(number, blame):
+    assert blame_of(ended(0, Cause.SIGNAL, signal=number)) is blame
+
+
+@pytest.mark.parametrize(
+    ("fields", "blame"),
+    [
+        ({"cause": Cause.EXCEPTION, "message": "A peer went away: Connection refused"}, Blame.MACHINES),
+        ({"cause": Cause.EXCEPTION, "message": "ValueError: a peer went away"}, Blame.PROGRAM),
+        ({"cause": Cause.SIGNAL, "signal": 6, "message": "The last lines: Coordination service agent"}, Blame.MACHINES),
+        ({"cause": Cause.SIGNAL, "signal": 11, "message": "Coordination service agent"}, Blame.PROGRAM),
+        ({"cause": Cause.EXIT_CODE, "message": "A peer went away"}, Blame.PROGRAM),
+    ],
+)
+def test_where_even_the_first_only_lost_a_peer_nobody_failed_by_itself(fields, blame):
+    assert blame_of(ended(0, **fields)) is blame
+
+
+def test_processes_that_lost_one_another_are_launched_again_as_long_as_they_come_further():
+    lost = Ended(1, Cause.EXCEPTION, Blame.MACHINES, 5, 0, lost_peer=True)
+    aborted = Ended(2, Cause.SIGNAL, Blame.MACHINES, 5, 4, lost_peer=True)
+    later = Ended(2, Cause.EXCEPTION, Blame.MACHINES, 900, 4, lost_peer=True)
+    killed = of_machines(Cause.SIGNAL)
+    assert verdict(lost, (killed, of_program()), max_restarts=0) == Again()
+    assert verdict(killed, (lost,), max_restarts=0) == Again()
+    assert verdict(later, (lost,), max_restarts=0) == Again()
+    assert verdict(aborted, (lost,), max_restarts=3) == Never(
+        "Nobody failed by itself, as in launch 1: look whether its nodes can reach one another."
+    )
+
+
+def test_the_lines_of_the_log_are_no_part_of_what_was_said():
+    assert said_by(ended(0, Cause.EXCEPTION, message="ValueError: bad The last lines it wrote:\nstep 5")) == (
+        "ValueError: bad"
+    )
+
+
+def test_what_machines_did_costs_nothing_but_not_without_end():
+    earlier = tuple(of_machines(number=number) for number in range(1, 11))
+    assert verdict(of_machines(), earlier[:9], max_restarts=0) == Again()
+    assert verdict(of_machines(), earlier, max_restarts=0) == Never(
+        "It has been launched again 10 times after such failures, and came no further than step 5."
+    )
+    onward = tuple(of_machines(number=number, step=number) for number in range(1, 40))
+    assert verdict(of_machines(step=40), onward, max_restarts=0) == Again()
+    assert verdict(of_machines(step=39), (*onward, *onward[-8:]), max_restarts=0) == Again()
+    assert isinstance(verdict(of_machines(step=39), (*onward, *onward[-9:]), max_restarts=0), Never)
+
+
+def test_three_launches_in_a_row_without_a_step_are_enough():
+    fruitless = of_machines(step=40, began_at=40)
+    assert verdict(fruitless, (fruitless,), max_restarts=5) == Again()
+    assert verdict(fruitless, (fruitless, of_machines(), fruitless), max_restarts=5) == Again()
+    shut_down = of_machines(Cause.AGENT_SHUTDOWN, step=40, began_at=40)
+    assert verdict(fruitless, (fruitless, shut_down), max_restarts=5) == Again()
+    assert verdict(fruitless, (fruitless, shut_down, fruitless), max_restarts=5) == Never(
+        "This was launch 3 in a row that took no step."
+    )
+
+
+def test_a_shutdown_is_never_held_against_the_job():
+    shut_down = of_machines(Cause.AGENT_SHUTDOWN, step=0)
+    assert verdict(shut_down, (shut_down,) * 20, max_restarts=0) == Again()
+    assert verdict(of_machines(), (shut_down,) * 20, max_restarts=0) == Again()
+
+
+def test_a_gang_that_did_not_meet_is_given_one_more_chance():
+    apart = of_machines(Cause.RENDEZVOUS_TIMEOUT, number=2, step=0)
+    assert verdict(apart, (of_machines(),), max_restarts=0) == Again()
+    assert verdict(of_machines(Cause.RENDEZVOUS_TIMEOUT, number=3, step=0), (apart,), max_restarts=0) == Never(
+        "So it was in launch 2, and it has come no further."
+    )
+    assert verdict(of_machines(Cause.RENDEZVOUS_TIMEOUT, step=40), (apart,), max_restarts=0) == Again()
+
+
+def test_a_gang_that_hung_is_launched_again_once():
+    hung = of_machines(Cause.HUNG, step=5)
+    assert verdict(hung, (of_machines(),), max_restarts=0) == Again()
+    assert verdict(of_machines(Cause.HUNG, number=2, step=90), (hung,), max_restarts=9) == Never(
+        "So it was in launch 1."
+    )
+
+
+def test_a_program_is_tried_again_as_often_as_asked_for_and_later_each_time():
+    failures = tuple(of_program(Cause.EXIT_CODE, number=number) for number in range(1, 10))
+    assert verdict(failures[0], (), max_restarts=0) == Never()
+    waits = [verdict(failures[0], failures[:count], max_restarts=9).wait_s for count in range(9)]
+    assert waits == [10, 20, 40, 80, 160, 300, 300, 300, 300]
+    assert verdict(failures[0], (of_machines(), failures[0]), max_restarts=2) == Again(20.0, 2)
+    assert verdict(failures[0], failures[:1], max_restarts=1) == Never(
+        "It has been tried again once, as often as it may."
+    )
+
+
+def test_the_same_exception_at_the_same_step_twice_ends_the_job():
+    first = of_program(number=1, step=57)
+    assert verdict(of_program(step=58), (first,), max_restarts=9) == Again(20.0, 2)
+    assert verdict(of_program(step=57, said="ValueError: worse"), (first,), max_restarts=9) == Again(20.0, 2)
+    again = verdict(of_program(step=57), (first, of_machines(number=2)), max_restarts=9)
+    assert isinstance(again, Never)
+    assert again.why.startswith("The same exception at the same step (57) as in launch 1: it would come again")
+
+
+@pytest.mark.parametrize("cause", [Cause.LOSS_NOT_FINITE, Cause.TIME_LIMIT, Cause.STOPPED, Cause.LAUNCH_REFUSED])
+def test_some_ends_are_final(cause):
+    assert verdict(Ended(1, cause, Blame.NOBODY, 5, 0), (), max_restarts=100) == Never()

@@ -1,0 +1,68 @@
+"""What a script's text lets one expect under a strategy."""
+
+import pytest
+
+from orchestrator.domain.job.script_findings import findings_of, refusals
+from tests.domain.gang.gangs import spec
+from worker_agent.protocol.job.script_text import inspect_script
+from worker_agent.protocol.states import Keras, Kind, Strategy
+
+MIRRORED = "s = tf.distribute.MirroredStrategy()\n"
+GANG = "s = tf.distribute.MultiWorkerMirroredStrategy()\n"
+SERVED = "s = tf.distribute.ParameterServerStrategy(r)\n"
+DTENSOR = "from tensorflow.experimental import dtensor\n"
+MEETS = DTENSOR + "dtensor.initialize_accelerator_system('CPU')\n"
+
+
+def found(text, strategy, **fields):
+    asked = spec(Strategy(strategy), kind=Kind.SCRIPT, **fields)
+    return [finding.sentence for finding in findings_of(inspect_script([("main.py", text)]), asked)]
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "fields"),
+    [
+        (MIRRORED, "mirrored", {}),
+        (GANG, "multi_worker_mirrored", {"workers": 2}),
+        (SERVED, "parameter_server", {"workers": 2, "ps": 1}),
+        (DTENSOR, "tensor_parallel", {"workers": 2}),
+        (MIRRORED + GANG, "multi_worker_mirrored", {"workers": 2}),
+        ("print(1)\n", "one_device", {}),
+        ("print(1)\n", "multi_worker_mirrored", {"workers": 1}),
+    ],
+)
+def test_what_fits_is_passed_over(text, strategy, fields):
+    assert found(text, strategy, **fields) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "fields", "words"),
+    [
+        (MIRRORED, "multi_worker_mirrored", {"workers": 2}, "each of the 2 processes that run it would train a model"),
+        (MIRRORED, "parameter_server", {"workers": 2, "ps": 1}, "the chief alone runs it, and would train by itself"),
+        (MIRRORED + "tf.distribute.Server(c)", "parameter_server", {"workers": 2, "ps": 1}, "each of the 4 processes"),
+        ("print(1)\n", "multi_worker_mirrored", {"workers": 2}, "the program names no strategy"),
+        (GANG, "mirrored", {}, "one process without TF_CONFIG, a gang of one at best. Choose `multi_worker_mirrored`"),
+        (GANG, "parameter_server", {"workers": 2, "ps": 1}, "it is given the processes of ParameterServer"),
+        (SERVED, "parameter_server", {"ps": 1, "keras": Keras.KERAS3}, "Keras 3 under ParameterServer"),
+        ("m.reset_states()\n", "one_device", {"keras": Keras.KERAS3}, "what Keras 3 no longer has"),
+    ],
+)
+def test_what_does_not_fit_is_a_warning(text, strategy, fields, words):
+    (sentence,) = found(text, strategy, **fields)
+    assert words in sentence
+
+
+def test_dtensor_of_one_process_is_refused_several_workers():
+    """They would never meet. A mesh over all of them, one worker, or another strategy is no matter."""
+
+    def refused(text, strategy=Strategy.TENSOR_PARALLEL, workers=2):
+        return refusals(inspect_script([("main.py", text)]), spec(strategy, kind=Kind.SCRIPT, workers=workers))
+
+    ((field, sentence),) = refused(DTENSOR)
+    assert field == "workers"
+    assert sentence.endswith(
+        "each of the 2 workers would have a mesh of its own devices, and never join the others. Use 1 worker"
+    )
+    assert refused(DTENSOR + "dtensor.create_distributed_mesh([('x', 2)])\n") == []
+    assert refused(MEETS) == refused(DTENSOR, workers=1) == refused(GANG, Strategy.MULTI_WORKER_MIRRORED) == []

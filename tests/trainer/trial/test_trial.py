@@ -1,0 +1,259 @@
+"""A node builds a program once in a sandbox that its zygote forks: the same answer as from a new Python, and the same
+limits. One zygote for all, and one cold start to compare with."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.agent.plans import make_launch, make_plan, make_spec
+from tests.agent.stack import wait_until
+from tests.trainer.gang import RECIPES, Zygote, gang
+from worker_agent.daemon.probes.building import Builder, Built
+from worker_agent.daemon.transfer.program_store import CodeStore
+from worker_agent.daemon.zygotes import Zygotes
+from worker_agent.machine.processes import identify
+from worker_agent.protocol.codec import encode_plan
+from worker_agent.protocol.commands import Probe
+from worker_agent.protocol.findings import Finding
+from worker_agent.protocol.job.job_spec import CodeRef
+from worker_agent.protocol.plan import Trial
+from worker_agent.protocol.states import Cause, DeviceKind, Strategy
+from worker_agent.replica.folder import PLAN_FILE
+
+pytestmark = pytest.mark.tf
+
+Build = Callable[..., Built]
+
+OF_PROBE = {"trains", "build_limit_s"}
+
+SOUND = """
+import json, os, resource, signal, time
+import keras
+import tensorflow as tf
+
+def build_model(params):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    return model
+
+def build_stages(params, count):
+    return ([["dense"], ["dense_1"]] + [[]] * count)[:count]
+
+def build_dataset(params, split):
+    return tf.data.Dataset.from_tensor_slices((tf.ones((100, 3)), tf.ones((100, 2)))) if split == "train" else None
+"""
+TELLS = """
+umask = os.umask(0o022)
+names = ("CUDA_VISIBLE_DEVICES", "TF_CONFIG", "TRAINYARD_ROLE", "TRAINYARD_NO_NETWORK", "OF_THE_JOB")
+about = {name: os.environ.get(name) for name in names}
+about |= {"scratch": os.environ["TMPDIR"] == os.path.join(os.path.dirname(os.getcwd()), "scratch"), "umask": umask}
+about |= {"leads": os.getsid(0) == os.getpid(), "input": os.path.samefile("/dev/stdin", os.devnull)}
+about |= {"limits": [resource.getrlimit(kind) for kind in (resource.RLIMIT_CPU, resource.RLIMIT_CORE)]}
+about |= {"nice": os.nice(0), "for_memory": open("/proc/self/oom_score_adj").read().strip()}
+json.dump(about, open(PLACE, "w"))
+"""
+STAYS = """
+open(PLACE, "w").write(str(os.getpid()))
+time.sleep(60)
+"""
+LEAVES_A_CHILD = """
+if os.fork() == 0:
+    os.setsid()
+    open(PLACE, "w").write(str(os.getpid()))
+    time.sleep(60)
+while not os.path.exists(PLACE) or not open(PLACE).read():
+    time.sleep(0.01)
+"""
+ENDS_ITS_SANDBOX = """
+os.kill(os.getppid(), signal.SIGKILL)
+time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory: pytest.TempPathFactory, keras3: Zygote) -> Zygotes:
+    """The agent's side of the zygote that runs already."""
+    zygotes = Zygotes(tmp_path_factory.mktemp("agent"), enabled=True)
+    ours = zygotes._zygotes["keras3"]
+    ours._socket, ours._process = str(keras3._socket), keras3._process
+    return zygotes
+
+
+@pytest.fixture
+def build(tmp_path: Path, warm: Zygotes) -> Build:
+    """Build a program, as the node does that was asked to."""
+
+    def build(
+        text: str, *, zygotes: Zygotes = warm, wait: Callable[[float], bool] | None = None, **asked: Any
+    ) -> Built:
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        (tmp_path / "code").mkdir(exist_ok=True)
+        (tmp_path / "code" / digest).write_text(text)
+        gpus = asked.pop("gpus", True)
+        probe = {"trains": False, "build_limit_s": 100.0} | {name: asked.pop(name) for name in OF_PROBE & asked.keys()}
+        spec = make_spec(code=CodeRef(sha256=digest, entry="recipe.py"), **asked)
+        builder = Builder(tmp_path, CodeStore(tmp_path, None), zygotes)  # type: ignore[arg-type]
+        built = builder.build(make_probe(spec=spec, **probe), wait=wait or threading.Event().wait, gpus=gpus)
+        assert list((tmp_path / "probes").iterdir()) == [], "nothing stays"
+        return built
+
+    return build
+
+
+def make_probe(**values: Any) -> Probe:
+    return Probe(
+        command_id=1,
+        preflight_id=5,
+        key="",
+        node="a",
+        own=[],
+        others=[],
+        devices=[0],
+        device_kind=DeviceKind.CPU,
+        builds=True,
+        **values,
+    )
+
+
+def the_one(built: Built) -> Finding:
+    (finding,) = built[0]
+    return finding
+
+
+def test_a_fork_answers_as_a_new_python_does(build: Build, tmp_path: Path) -> None:
+    cold, warm = tmp_path / "cold.json", tmp_path / "warm.json"
+    asked: dict[str, Any] = {"trains": True, "env": {"OF_THE_JOB": "1"}, "global_batch_size": 32}
+    expected = build(SOUND + TELLS.replace("PLACE", repr(str(cold))), zygotes=Zygotes(tmp_path, enabled=False), **asked)
+    assert build(SOUND + TELLS.replace("PLACE", repr(str(warm))), **asked) == expected
+    assert expected[0] == []
+    assert expected[1]["First batch"] == "32 rows, one step done"
+    told = json.loads(warm.read_text())
+    assert told == json.loads(cold.read_text())
+    assert (told["scratch"], told["leads"], told["input"], told["nice"]) == (True, True, True, 19)
+    assert told["TRAINYARD_NO_NETWORK"] is None, "it is looked at as it will be, not as it would be for a check"
+
+
+def test_one_that_a_job_waits_for_stands_behind_nothing_and_trains_nothing(build: Build, tmp_path: Path) -> None:
+    place = tmp_path / "told.json"
+    findings, facts, _ = build(SOUND + TELLS.replace("PLACE", repr(str(place))))
+    assert findings == []
+    assert "First batch" not in facts
+    assert (facts["Rows"], facts["Parameters"]) == ("100", "26")
+    assert json.loads(place.read_text())["nice"] == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (
+            {"strategy": Strategy.PIPELINE, "devices_per_worker": 3, "global_batch_size": 32},
+            ("build_stages() left a stage of 3 without layers", "Use fewer devices, or a deeper model"),
+        ),
+        (
+            {"strategy": Strategy.ONE_DEVICE, "devices_per_worker": 1, "global_batch_size": 128},
+            (
+                "The training set has 100 rows, fewer than the global batch of 128",
+                "Choose a smaller batch, or give it more rows",
+            ),
+        ),
+    ],
+)
+def test_what_the_training_would_refuse_is_certain(
+    build: Build, keras3: Zygote, tmp_path: Path, asked: dict[str, Any], told: tuple[str, str]
+) -> None:
+    finding = the_one(build(SOUND, **asked))
+    assert (finding.why, finding.remedy, finding.blocks, finding.certain) == (*told, True, True)
+    (tmp_path / "recipe.py").write_text(SOUND)
+    strategy, devices = asked.pop("strategy"), asked.pop("devices_per_worker")
+    training = gang(tmp_path / "gang", tmp_path / "recipe.py", strategy, devices=devices, **asked)
+    training.start(keras3).wait()
+    failure = training.members[0].failure()
+    assert failure is not None
+    why, remedy = told
+    assert failure.message == f"{why}: {remedy[0].lower()}{remedy[1:]}.", "the training says the same"
+
+
+@pytest.mark.parametrize("gpus", [False, True])
+def test_gpus_that_it_asks_for_leave_that_certain_where_there_are_none(build: Build, *, gpus: bool) -> None:
+    usual = (
+        "for gpu in tf.config.list_physical_devices('GPU'):\n    tf.config.experimental.set_memory_growth(gpu, True)"
+    )
+    asked: dict[str, Any] = {"strategy": Strategy.ONE_DEVICE, "global_batch_size": 128, "gpus": gpus}
+    assert the_one(build(f"{SOUND}\n{usual}\n", **asked)).certain is not gpus
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("raise ValueError('no such layer')", "ValueError: no such layer (in recipe.py, line 17, <module>)"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "signal 9 ended it"),
+        ("os._exit(3)", "it left with status 3"),
+    ],
+)
+def test_what_the_program_does_by_itself_is_not(build: Build, line: str, why: str) -> None:
+    finding = the_one(build(f"{SOUND}\n{line}\n"))
+    assert (finding.why, finding.certain) == (why, False)
+
+
+def test_nothing_that_it_started_runs_on(build: Build, tmp_path: Path) -> None:
+    place = tmp_path / "pid"
+    built = build(SOUND + LEAVES_A_CHILD.replace("PLACE", repr(str(place))))
+    assert (built.findings, built.tried) == ([], True)
+    assert identify(int(place.read_text())) is None
+
+
+@pytest.mark.parametrize("enabled", [True, False], ids=["warm", "cold"])
+def test_nor_does_it_when_the_program_has_ended_its_sandbox(
+    build: Build, warm: Zygotes, tmp_path: Path, *, enabled: bool
+) -> None:
+    place = tmp_path / "pid"
+    finding = the_one(
+        build(
+            SOUND + LEAVES_A_CHILD.replace("PLACE", repr(str(place))) + ENDS_ITS_SANDBOX,
+            zygotes=warm if enabled else Zygotes(tmp_path, enabled=False),
+        )
+    )
+    assert finding.why.startswith("signal 9 ended it")
+    assert not finding.certain
+    assert identify(int(place.read_text())) is None
+
+
+def test_one_that_does_not_end_is_ended(build: Build, tmp_path: Path) -> None:
+    place = tmp_path / "pid"
+    finding = the_one(build(SOUND + STAYS.replace("PLACE", repr(str(place))), build_limit_s=5.0))
+    assert (finding.what, finding.blocks) == ("the program was not built in time", False)
+    assert identify(int(place.read_text())) is None
+
+
+def test_it_ends_when_nobody_waits_any_more(build: Build, tmp_path: Path) -> None:
+    place = tmp_path / "pid"
+    build(SOUND + STAYS.replace("PLACE", repr(str(place))), wait=lambda _: place.exists() and bool(place.read_text()))
+    assert identify(int(place.read_text())) is None
+
+
+def test_it_ends_with_the_agent(tmp_path: Path, warm: Zygotes) -> None:
+    """Whose end of the line closes with it, however it ended."""
+    trial = Trial(trains=False, time_s=100.0, memory_bytes=8 << 30, nice=0)
+    plan = msgspec.structs.replace(make_plan(tmp_path, make_launch(devices=[])), trial=trial)
+    Path(plan.entry).write_text(SOUND + STAYS.replace("PLACE", repr(str(tmp_path / "pid"))))
+    (tmp_path / PLAN_FILE).write_bytes(encode_plan(plan))
+    line = warm.try_out(tmp_path / PLAN_FILE, plan.launch, wait=threading.Event().wait)
+    assert line is not None
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), timeout_s=60)
+    line.close()
+    wait_until(lambda: identify(int((tmp_path / "pid").read_text())) is None)
+
+
+def test_the_zygote_is_as_it_was_and_forks_trainings(build: Build, keras3: Zygote, tmp_path: Path) -> None:
+    assert build(SOUND)[0] == []
+    assert len(list(Path(f"/proc/{keras3._process.pid}/task").iterdir())) == 1
+    trained = gang(tmp_path / "gang", RECIPES / "digits_mlp.py", Strategy.ONE_DEVICE, epochs=1, global_batch_size=512)
+    trained.start(keras3).wait()
+    (worker,) = trained.members
+    assert worker.exit().cause is Cause.COMPLETED, worker.log()

@@ -1,0 +1,189 @@
+"""Builds a job's program once on this node, in a sandbox: a preflight's look at what only running it can show.
+
+The program lies in a folder of its own and runs on the CPU, without TF_CONFIG, and below whatever trains here unless a
+job waits for it (`worker_agent/machine/sandbox.py`, `worker_agent/trainer/trial/build.py`). The sandbox is forked by
+the zygote, or started cold where there is none; what a program that has ended its sandbox leaves running is ended here,
+by the TMPDIR that it has to itself. Called by `prober.py`, one program at a time.
+"""
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import psutil
+import structlog
+
+from worker_agent.daemon.settings import program_environment
+from worker_agent.daemon.transfer.program_store import CodeRefused, CodeStore
+from worker_agent.daemon.zygotes import Zygotes
+from worker_agent.machine.sandbox import LOWEST_PRIORITY, TIMED_OUT
+from worker_agent.protocol.codec import encode_plan
+from worker_agent.protocol.commands import Launch, Probe
+from worker_agent.protocol.findings import Finding
+from worker_agent.protocol.plan import Plan, Trial
+from worker_agent.protocol.states import DeviceKind, Role
+from worker_agent.replica.cleanup import SCRATCH, end_marked
+from worker_agent.replica.folder import OUTPUT_FILE, PLAN_FILE, RESULT_FILE
+from worker_agent.replica.shim import child_environment
+
+BUSY_S = 20.0
+MEMORY_BYTES_MIN = 4 << 30
+
+_OUTPUT_CHARS = 500
+_TICK_S = 0.1
+_END_S = 10.0
+
+log = structlog.get_logger("building")
+
+Result = tuple[list[Finding], dict[str, str]]
+
+
+class Built(NamedTuple):
+    """What was found, and what was learned, in words. `tried` as in `Probed`."""
+
+    findings: list[Finding]
+    facts: dict[str, str] = {}
+    tried: bool = True
+
+
+class Builder:
+    """Builds programs below one data folder. Used by several threads."""
+
+    def __init__(self, data: Path, code: CodeStore, zygotes: Zygotes) -> None:
+        self._root = data / "probes"
+        self._code = code
+        self._zygotes = zygotes
+        self._lock = threading.Lock()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def build(self, probe: Probe, *, wait: Callable[[float], bool], gpus: bool = True) -> Built:
+        """Build it on a node that has `gpus` or not; `wait(s)` pauses, and is true when nobody waits any more."""
+        if not self._lock.acquire(timeout=BUSY_S):
+            why = f"{probe.node} has been building another one for {BUSY_S:g} s"
+            finding = Finding("the program was not built", why, "Check again in a moment", blocks=False)
+            return Built([finding], tried=False)
+        folder = self._root / str(probe.preflight_id)
+        try:
+            return self._build(_plan(probe, folder), _trial(probe, gpus=gpus), wait)
+        except CodeRefused as error:
+            finding = Finding("the program did not reach the node", _clause(str(error)), "Check again")
+            return Built([finding], tried=False)
+        finally:
+            if left := end_marked(folder / SCRATCH):
+                log.warning("not all of a tried program could be ended", left=[each.left.words for each in left])
+            shutil.rmtree(folder, ignore_errors=True)
+            self._lock.release()
+
+    def _build(self, plan: Plan, trial: Trial, wait: Callable[[float], bool]) -> Built:
+        folder = Path(plan.folder)
+        for part in (plan.scratch, plan.artifacts):
+            Path(part).mkdir(parents=True, mode=0o700)
+        self._code.install(plan.launch.spec.code, Path(plan.code), wait=wait)
+        path = folder / PLAN_FILE
+        path.write_bytes(encode_plan(msgspec.structs.replace(plan, trial=trial)))
+        line = self._zygotes.try_out(path, plan.launch, wait=wait)
+        code = _ended(line, wait=wait) if line else _run_cold(plan, trial, wait=wait)
+        if code == TIMED_OUT:
+            why = f"it was still loading after {trial.time_s:g} s, and was ended"
+            remedy = "Start it, if it may take that long"
+            finding = Finding("the program was not built in time", why, remedy, blocks=False)
+            return Built([finding], tried=not wait(0.0))
+        try:
+            findings, facts = msgspec.json.decode((folder / RESULT_FILE).read_bytes(), type=Result)
+        except (OSError, msgspec.DecodeError):
+            return Built([_died(code, folder)])
+        return Built(findings, facts)
+
+
+def _plan(probe: Probe, folder: Path) -> Plan:
+    """The plan of a process that is no replica: on the CPU, alone, and nobody listens to it."""
+    launch = Launch(
+        command_id=0,
+        replica_id=0,
+        job_id=0,
+        attempt=0,
+        role=Role.WORKER,
+        index=0,
+        tf_config=None,
+        host="",
+        port=0,
+        devices=[],
+        device_kind=DeviceKind.CPU,
+        spec=probe.spec,
+        env=probe.env,
+    )
+    return Plan(
+        launch=launch,
+        folder=str(folder),
+        code=str(folder / "code"),
+        entry=str(folder / "code" / probe.spec.code.entry),
+        spool="",
+        artifacts=str(folder / "artifacts"),
+        scratch=str(folder / SCRATCH),
+        notify="",
+    )
+
+
+def _trial(probe: Probe, *, gpus: bool) -> Trial:
+    return Trial(
+        trains=probe.trains,
+        time_s=probe.build_limit_s,
+        memory_bytes=max(MEMORY_BYTES_MIN, psutil.virtual_memory().available // 2),
+        nice=LOWEST_PRIORITY if probe.trains else 0,
+        gpus=gpus,
+    )
+
+
+def _ended(line: socket.socket, *, wait: Callable[[float], bool]) -> int:
+    """How the program in the zygote's sandbox ended; that is asked to end when nobody waits any more."""
+    with line, contextlib.suppress(OSError, ValueError):
+        while not select.select([line], [], [], _TICK_S)[0]:
+            if wait(0.0):
+                line.shutdown(socket.SHUT_WR)
+                line.settimeout(_END_S)
+                break
+        return int(line.makefile("rb").readline())
+    return -signal.SIGKILL  # it was killed before it could say anything
+
+
+def _run_cold(plan: Plan, trial: Trial, *, wait: Callable[[float], bool]) -> int:
+    limits = {"--time-s": trial.time_s, "--memory-bytes": trial.memory_bytes, "--nice": trial.nice}
+    given = [text for name, value in limits.items() for text in (name, str(value))]
+    program = [sys.executable, "-P", "-m", "worker_agent.trainer.trial.build", plan.folder]
+    with (Path(plan.folder) / OUTPUT_FILE).open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "worker_agent.machine.sandbox", *given, "--", *program],
+            cwd=plan.code,
+            env=child_environment(plan, program_environment(os.environ)),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        while process.poll() is None:
+            if wait(_TICK_S):
+                process.send_signal(signal.SIGTERM)
+                process.wait(_END_S)
+    return process.returncode
+
+
+def _died(code: int, folder: Path) -> Finding:
+    said = (folder / OUTPUT_FILE).read_text(errors="replace").strip().splitlines()
+    last = f"; it said last: {said[-1][:_OUTPUT_CHARS]}" if said else ""
+    number = code - 128 if code > 128 else -code  # the program's end, or the sandbox's own
+    how = f"signal {number} ended it" if number > 0 else f"it left with status {code}"
+    return Finding("building the program ended its process", f"{how}{last}", "Try the program on one machine first")
+
+
+def _clause(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:].rstrip(".")

@@ -1,0 +1,308 @@
+"""The agent's hands: prepares replicas, starts their shims, watches them, asks them to end.
+
+One thread per replica that has not ended. Whatever happens, the replica's spool gets an Exit record: from its shim, or
+from here when there is none. The shim, not the agent, is the parent that matters; an agent that restarts finds it by
+`shim.json` (pid, start time and boot, so never a bystander) and goes on watching.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from worker_agent.daemon.core import Ended, Event, Key, Started
+from worker_agent.daemon.journal import Journal
+from worker_agent.daemon.probes import checkpoint_place
+from worker_agent.daemon.probes.port_check import bound
+from worker_agent.daemon.settings import program_environment
+from worker_agent.daemon.transfer.checkpoint_transfer import CheckpointCache, CheckpointRefused
+from worker_agent.daemon.transfer.program_store import CodeRefused, CodeStore
+from worker_agent.daemon.zygotes import Zygotes
+from worker_agent.machine.listeners import holder, listening
+from worker_agent.machine.processes import Identity, boot_id, identify, is_alive, named
+from worker_agent.protocol.commands import Launch
+from worker_agent.protocol.job.job_spec import keeps_checkpoints
+from worker_agent.protocol.records import Stream
+from worker_agent.protocol.states import Cause
+from worker_agent.replica.cleanup import Remnant, end_orphans, look, write_left
+from worker_agent.replica.folder import ShimState, append_exit, find_exit, read_shim_state, read_stop, write_stop
+from worker_agent.replica.spool import Writer
+from worker_agent.replica.verdict import Ending, StopRequest
+
+WATCH_S = 1.0
+# A shim may take 5 s for stacks, and 5 s more to see that nothing is left.
+OVERTIME_S = 15.0
+
+_SHIM_LOG = "shim.log"
+_FIRST_LOOK_S = 0.02
+_SHIM_LOG_CHARS = 1000
+
+log = structlog.get_logger("supervisor")
+
+
+class Refused(Exception):
+    """The replica cannot start: with which cause, and why."""
+
+    def __init__(self, cause: Cause, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+@dataclass(slots=True)
+class _Replica:
+    """A replica between launch and end; `restored` if an earlier agent was told of it. `lock` guards who its shim is
+    against a stop at the same moment."""
+
+    launch: Launch
+    folder: Path
+    restored: bool
+    stopping: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    shim: Identity | None = None
+    overdue_at: float = float("inf")
+
+
+class Supervisor:
+    """All replicas of this node; `post` takes the events for the core. `permitted` says whether a launch is still
+    wanted, None while that cannot be known; `knows` whether it is known how far a replica's streams are stored."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        code: CodeStore,
+        checkpoints: CheckpointCache,
+        zygotes: Zygotes,
+        post: Callable[[Event], None],
+        *,
+        permitted: Callable[[Launch], bool | None],
+        knows: Callable[[Key], bool],
+    ) -> None:
+        self._journal = journal
+        self._code = code
+        self._checkpoints = checkpoints
+        self._zygotes = zygotes
+        self._post = post
+        self._permitted = permitted
+        self._knows = knows
+        self._replicas: dict[Key, _Replica] = {}
+
+    def spawn(self, launch: Launch, *, restored: bool = False) -> None:
+        """Start the replica, or find the shim that an earlier agent started; in a thread of its own. One that was left
+        by an earlier agent (`restored`) and has no shim is started if it is still wanted."""
+        key = Key(launch.replica_id, launch.attempt)
+        replica = _Replica(launch, self._journal.folder(key), restored)
+        self._replicas[key] = replica
+        if read_stop(replica.folder) is not None:
+            replica.stopping.set()
+        threading.Thread(target=self._run, args=(key, replica), name=f"replica-{key.replica_id}", daemon=True).start()
+
+    def stop(self, key: Key, request: StopRequest) -> None:
+        """Ask for the end: of the preparation, or of the process through its shim. The first reason is kept, unless it
+        was to save."""
+        replica = self._replicas.get(key)
+        if replica is None:
+            return
+        first = read_stop(replica.folder)
+        if first is None or first.yields_to(request):
+            write_stop(replica.folder, request)
+        with replica.lock:
+            replica.stopping.set()
+            replica.overdue_at = min(replica.overdue_at, time.monotonic() + request.grace_s + OVERTIME_S)
+            if replica.shim is not None:
+                _signal(replica.shim, signal.SIGTERM)
+
+    def write_exit(self, key: Key, *, cause: Cause, message: str, left: Sequence[Remnant] = ()) -> None:
+        """Say in the spool that it ended, when no shim did."""
+        spool = self._journal.spool(key)
+        writer = Writer(spool / Stream.SHIM)
+        ending, things = Ending(code=None, signal=None), [remnant.left for remnant in left]
+        append_exit(writer, spool, cause=cause, message=message, ending=ending, left=things)
+        writer.close()
+
+    def _run(self, key: Key, replica: _Replica) -> None:
+        try:
+            if read_shim_state(replica.folder) is None:
+                if replica.restored:
+                    self._check_permit(key, replica)
+                self._start(replica)
+            self._watch(key, replica)
+            self._settle(key, replica)
+        except Refused as refusal:
+            left = look(replica.launch, patience_s=0) if refusal.cause is Cause.PORT_TAKEN else []
+            write_left(replica.folder, left, group="")
+            self.write_exit(key, cause=refusal.cause, message=str(refusal), left=left)
+        except Exception as error:
+            log.exception("replica could not be kept", replica=key.replica_id)
+            self.write_exit(key, cause=Cause.LAUNCH_REFUSED, message=f"The agent could not start it: {error}.")
+        del self._replicas[key]
+        self._post(Ended(key))
+
+    def _check_permit(self, key: Key, replica: _Replica) -> None:
+        """Raises `Refused` when a launch that an earlier agent has not begun may have been given to another node, or is
+        asked to end before Redis has answered (of what never began, nothing can be stored that its end has to follow).
+        """
+        self._wait_for_acks(key, wait=replica.stopping.wait)
+        permitted = None
+        while not replica.stopping.is_set() and (permitted := self._permitted(replica.launch)) is None:
+            replica.stopping.wait(WATCH_S)
+        _check_stop(replica)
+        if not permitted:
+            raise Refused(Cause.NODE_LOST, "Its agent was gone before it began, and nobody waits for it any more.")
+
+    def _wait_for_acks(self, key: Key, *, wait: Callable[[float], object] = time.sleep) -> None:
+        """What an earlier agent left is settled only when it is known how far it is stored: a power cut may have taken
+        away what was shipped last, and what is written now has to come behind it. `wait(s)` pauses, and is true when
+        nobody waits any more."""
+        while not self._knows(key) and not wait(_FIRST_LOOK_S):
+            pass
+
+    def _start(self, replica: _Replica) -> None:
+        """Code, checkpoint, port, place for checkpoints, shim. Raises `Refused`."""
+        launch = replica.launch
+        plan, path = self._journal.write_plan(launch)
+        try:
+            self._code.install(launch.spec.code, Path(plan.code), wait=replica.stopping.wait)
+            if launch.restore is not None and not launch.restore.folder:
+                self._checkpoints.fetch(launch.restore, Path(plan.restore), wait=replica.stopping.wait)
+        except (CodeRefused, CheckpointRefused) as error:
+            _check_stop(replica)
+            raise Refused(Cause.LAUNCH_REFUSED, str(error)) from error
+        if launch.tf_config is not None and launch.port:
+            check_port(launch.port)
+        if launch.checkpoints and keeps_checkpoints(launch.spec):
+            check_checkpoint_place(launch)
+        _check_stop(replica)
+        pid = self._zygotes.fork(path, launch, wait=replica.stopping.wait) or self._start_cold(replica, path)
+        self._adopt(replica, identify(pid))
+
+    def _start_cold(self, replica: _Replica, plan: Path) -> int:
+        _check_stop(replica)
+        with (replica.folder / _SHIM_LOG).open("wb") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "worker_agent.replica.shim", "--plan", str(plan)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=program_environment(os.environ),
+                start_new_session=True,
+            )
+        threading.Thread(target=process.wait, name=f"shim-{process.pid}", daemon=True).start()
+        return process.pid
+
+    def _adopt(self, replica: _Replica, shim: Identity | None) -> None:
+        """From now on this is the shim to signal; a stop that came meanwhile is passed on."""
+        with replica.lock:
+            replica.shim = shim
+            if shim is not None and replica.stopping.is_set():
+                replica.overdue_at = min(replica.overdue_at, time.monotonic() + _grace_s(replica) + OVERTIME_S)
+                _signal(shim, signal.SIGTERM)
+
+    def _watch(self, key: Key, replica: _Replica) -> None:
+        """Until no shim of the replica runs. Another one than we started may have been first: then that one."""
+        is_told = False
+        while True:
+            state = read_shim_state(replica.folder)
+            if state is not None and state.shim != replica.shim and is_alive(state.shim):
+                self._adopt(replica, state.shim)
+            shim = replica.shim
+            if shim is None or not is_alive(shim):
+                return
+            if not is_told and state is not None and state.child_pid:
+                is_told = True
+                self._post(Started(key, state.child_pid))
+            if time.monotonic() > replica.overdue_at:
+                log.warning("shim is overdue and is killed", replica=key.replica_id, pid=shim.pid)
+                _signal(shim, signal.SIGKILL)
+            _wait_for_end(shim, timeout_s=WATCH_S if is_told else _FIRST_LOOK_S)
+
+    def _settle(self, key: Key, replica: _Replica) -> None:
+        """The shim is gone. If it left no Exit record, end what it left behind and write an honest one."""
+        if find_exit(self._journal.spool(key)) is not None:
+            return
+        state = read_shim_state(replica.folder)
+        first = state.shim if state is not None else replica.shim
+        left = end_orphans(replica.folder, replica.launch, state or ShimState(shim=first)) if first else []
+        request = read_stop(replica.folder)
+        self._wait_for_acks(key)
+        if request is not None and not request.save:  # whether it had saved, nobody knows
+            self.write_exit(key, cause=request.cause, message=request.reason, left=left)
+        elif first is not None and first.boot_id != boot_id():
+            self.write_exit(key, cause=Cause.NODE_LOST, message="The machine was restarted while it ran.", left=left)
+        else:
+            message = "The process that watched over the training was killed, so how it ended is not known."
+            self.write_exit(key, cause=Cause.SIGNAL, message=message + _shim_log(replica.folder), left=left)
+
+
+def check_port(port: int) -> None:
+    """Raise `Refused` when something on this machine listens on the port already."""
+    try:
+        bound(port).close()
+    except OSError as error:
+        sockets = listening("", port)
+        pid = holder(sockets) if sockets else None
+        by = f", by {named(pid)}" if pid else ""
+        raise Refused(Cause.PORT_TAKEN, f"Port {port} is in use on this machine already{by}.") from error
+
+
+def check_checkpoint_place(launch: Launch) -> None:
+    """Raise `Refused` when checkpoints cannot be written to the folder that the cluster shares."""
+    folder = str(Path(launch.checkpoints).parent)
+    tried = checkpoint_place.marker(folder, key=f"{launch.replica_id}-{launch.attempt}", node="launch")
+    problem = next((each for each in checkpoint_place.problems_of(folder, tried=tried) if each.blocks), None)
+    if problem is not None:
+        raise Refused(Cause.LAUNCH_REFUSED, f"{problem.what[:1].upper()}{problem.sentence[1:]}.")
+    with contextlib.suppress(OSError):
+        tried.unlink()
+
+
+def _grace_s(replica: _Replica) -> float:
+    """How long it may take to end, as its stop request says."""
+    request = read_stop(replica.folder)
+    return request.grace_s if request is not None else 0.0
+
+
+def _check_stop(replica: _Replica) -> None:
+    request = read_stop(replica.folder) if replica.stopping.is_set() else None
+    if request is not None:
+        raise Refused(request.cause, f"{request.reason} It had not started yet.")
+
+
+def _signal(process: Identity, number: int) -> None:
+    """Signal exactly this process, or nobody."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(process.pid)
+        try:
+            if is_alive(process):
+                signal.pidfd_send_signal(handle, number)
+        finally:
+            os.close(handle)
+
+
+def _wait_for_end(process: Identity, *, timeout_s: float) -> None:
+    """Return when this process has ended, or after the time."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(process.pid)
+        try:
+            if is_alive(process):
+                poll = select.poll()
+                poll.register(handle, select.POLLIN)
+                poll.poll(timeout_s * 1000)
+        finally:
+            os.close(handle)
+
+
+def _shim_log(folder: Path) -> str:
+    """What the shim itself said last, if anything."""
+    with contextlib.suppress(OSError):
+        text = (folder / _SHIM_LOG).read_text(errors="replace").strip()
+        return f" It said last:\n{text[-_SHIM_LOG_CHARS:]}" if text else ""
+    return ""

@@ -1,0 +1,105 @@
+"""The user's program on the node: fetched once by content, unpacked afresh for every replica, trusted in nothing.
+
+What an archive may hold is said in `protocol/job/archive.py`; it is checked here again, before and while it is
+unpacked. Called by the supervisor; every refusal is a sentence for the job's owner.
+"""
+
+import contextlib
+import os
+import random
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from worker_agent.daemon.control_plane import ControlPlane, Rejected, Unreachable
+from worker_agent.protocol.job.archive import ArchiveRefused, chunks, opened, safe_parts
+from worker_agent.protocol.job.job_spec import CodeRef
+
+KEPT_S = 30 * 86_400.0
+
+_FETCH_S = 60.0
+
+
+class CodeRefused(Exception):
+    """The program cannot be had, or must not be unpacked: the message says why."""
+
+
+class CodeStore:
+    """Programs by digest, below one data folder. Used by several threads."""
+
+    def __init__(self, data: Path, control_plane: ControlPlane) -> None:
+        self._root = data / "code"
+        self._root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._control_plane = control_plane
+        self._locks: dict[str, threading.Lock] = {}
+
+    def install(self, code: CodeRef, folder: Path, *, wait: Callable[[float], bool]) -> None:
+        """Put the program into `folder`, emptied before. `wait(s)` pauses, and is true when nobody waits any more."""
+        if len(code.sha256) != 64 or not set(code.sha256) <= set("0123456789abcdef"):
+            raise CodeRefused("The job names its code by something that is not a SHA-256 digest.")
+        entry = _entry_of(code)
+        blob = self._root / code.sha256
+        with self._locks.setdefault(code.sha256, threading.Lock()):
+            if blob.exists():
+                os.utime(blob)
+            else:
+                self._prune()
+                self._fetch(code.sha256, blob, wait=wait)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, mode=0o700)
+        if code.archive:
+            unpack(blob, folder)
+        else:
+            target = folder.joinpath(*entry)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(blob, target)
+        if not folder.joinpath(*entry).is_file():
+            raise CodeRefused(f"The archive has no file {code.entry!r}, which is to be run.")
+
+    def _prune(self) -> None:
+        """Drop what no replica has used for long, and what a download that was cut off has left."""
+        for path in self._root.iterdir():
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < time.time() - KEPT_S:
+                    path.unlink()
+
+    def _fetch(self, sha256: str, blob: Path, *, wait: Callable[[float], bool]) -> None:
+        pause_s, waited_s = 0.1, 0.0
+        while True:
+            try:
+                self._control_plane.download_code(sha256, blob)
+            except Rejected as error:
+                raise CodeRefused(f"The control plane did not give the code: {error}") from error
+            except Unreachable as error:
+                if waited_s >= _FETCH_S or wait(pause_s):
+                    raise CodeRefused(f"The code could not be fetched from the control plane: {error}.") from error
+                waited_s += pause_s
+                pause_s = min(5.0, pause_s * 2) * random.uniform(0.8, 1.2)
+            else:
+                return
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Extract a zip archive into an empty folder; raises `CodeRefused` for anything but plain files in it."""
+    try:
+        with opened(archive) as content:
+            for member in content.infolist():
+                target = folder.joinpath(*safe_parts(member.filename))
+                if member.is_dir():
+                    target.mkdir(parents=True, exist_ok=True)
+                    continue
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("xb") as out:
+                    for chunk in chunks(content, member):
+                        out.write(chunk)
+    except ArchiveRefused as error:
+        raise CodeRefused(str(error)) from error
+
+
+def _entry_of(code: CodeRef) -> tuple[str, ...]:
+    try:
+        return safe_parts(code.entry)
+    except ArchiveRefused as error:
+        raise CodeRefused(str(error)) from error

@@ -1,0 +1,120 @@
+"""What a replica's folder on the node holds besides its plan, and how shim and daemon write it.
+
+`shim.json` (who the shim is), `stop.json` (that it is to end, and why), `shim.lock` (held by the shim while it lives),
+the spool with its last record, and the datagram that wakes the shipper. Where a program is only tried: what it printed,
+and what was found.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from worker_agent.machine.durable import sync_folder
+from worker_agent.machine.processes import Identity
+from worker_agent.protocol.codec import decode_record, encode
+from worker_agent.protocol.records import Exit, Left, Stream
+from worker_agent.protocol.states import Cause
+from worker_agent.replica.spool import HEADER_BYTES, Writer, length, tail
+from worker_agent.replica.verdict import Ending, StopRequest
+
+PLAN_FILE = "plan.json"
+LOCK_FILE = "shim.lock"
+OUTPUT_FILE = "output.log"
+RESULT_FILE = "result.json"
+
+T = TypeVar("T")
+
+_SHIM_FILE = "shim.json"
+_STOP_FILE = "stop.json"
+
+
+class ShimState(msgspec.Struct, frozen=True, kw_only=True):
+    """`shim.json`: who the shim is, the training process and process group it owns (0 before it is started), and the
+    control group of the replica ("" where it has none)."""
+
+    shim: Identity
+    child_pid: int = 0
+    pgid: int = 0
+    group: str = ""
+
+
+def write_shim_state(folder: Path, state: ShimState) -> None:
+    """Say who the shim is."""
+    write_atomically(folder / _SHIM_FILE, msgspec.json.encode(state))
+
+
+def read_shim_state(folder: Path) -> ShimState | None:
+    """Who the shim is, once it has said so."""
+    return _read(folder / _SHIM_FILE, ShimState)
+
+
+def write_stop(folder: Path, request: StopRequest) -> None:
+    """Ask for the end; the shim reads it when it gets SIGTERM, or before it starts anything."""
+    write_atomically(folder / _STOP_FILE, msgspec.json.encode(request))
+
+
+def read_stop(folder: Path) -> StopRequest | None:
+    """The stop that was asked for, if any."""
+    return _read(folder / _STOP_FILE, StopRequest)
+
+
+def append_exit(
+    writer: Writer, spool: Path, *, cause: Cause, message: str, ending: Ending, left: list[Left] | None = None
+) -> None:
+    """Append (not flush) the Exit record, with the final length of both streams, this record included, and what could
+    not be given back."""
+    trainer = length(spool / Stream.TRAINER)
+    final = 0
+    while True:
+        record = Exit(
+            at=time.time(),
+            code=ending.code,
+            signal=ending.signal,
+            cause=cause,
+            message=message,
+            final={Stream.TRAINER.value: trainer, Stream.SHIM.value: final},
+            left=left or [],
+        )
+        payload = encode(record)
+        end = writer.end + HEADER_BYTES + len(payload)
+        if end == final:
+            writer.append(payload)
+            return
+        final = end
+
+
+def find_exit(spool: Path) -> Exit | None:
+    """The Exit record of a replica, once it is written."""
+    records = tail(spool / Stream.SHIM, segments=1)
+    last = decode_record(records[-1]) if records else None
+    return last if isinstance(last, Exit) else None
+
+
+def notify(path: str) -> None:
+    """Tell the agent that there is something new in the spool; never waits, never fails."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as out:
+        out.sendto(b"", path)
+
+
+def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Replace a small file so that readers see the old or the new content, never a part. It survives a power cut."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    with os.fdopen(file, "wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(out.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None

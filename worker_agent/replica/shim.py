@@ -1,0 +1,388 @@
+"""The shim: the small parent of one training process. It outlives the agent and never imports TensorFlow.
+
+It leads a session of its own, starts the training process in a process group of its own, writes its output and its end
+to the `shim` stream of the spool, passes a stop on (SIGTERM to the shim; `stop.json` says why), enforces the time
+limit and the lease, and ends whatever the training left running. Started cold by the daemon (`python -m
+worker_agent.replica.shim --plan PLAN`), or warm by the zygote, which forks and calls `supervise` with a `start` of its
+own.
+"""
+
+import argparse
+import contextlib
+import ctypes
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import worker_agent
+from worker_agent.machine.oom import MemoryKills
+from worker_agent.machine.processes import Identity, identify, signal_group
+from worker_agent.protocol.codec import decode_plan, encode
+from worker_agent.protocol.commands import saves_when_asked
+from worker_agent.protocol.job.job_spec import keras_of
+from worker_agent.protocol.plan import Plan
+from worker_agent.protocol.records import KERNELS_VIEW, Gap, Left, Log, Record, Started, Stream
+from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
+from worker_agent.replica import stacks
+from worker_agent.replica.capture import Capture
+from worker_agent.replica.cleanup import Cleanup, write_left
+from worker_agent.replica.folder import (
+    LOCK_FILE,
+    ShimState,
+    append_exit,
+    find_exit,
+    notify,
+    read_stop,
+    write_shim_state,
+    write_stop,
+)
+from worker_agent.replica.lease import Lease
+from worker_agent.replica.spool import Writer, tail
+from worker_agent.replica.verdict import LAST_LINES, PREEMPTED_GRACE_S, Ending, StopRequest, judge, last_words, taken
+
+StartProcess = Callable[[dict[str, str], int], int]
+
+PACKAGE_ROOT = str(Path(worker_agent.__path__[0]).resolve().parent)
+
+_TICK_S = 0.05
+_IDLE_S = 1.0
+_SYNC_S = 0.2
+_PIPE_BYTES = 1024 * 1024
+_UNWRITTEN_BYTES = 8 * 1024 * 1024
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def supervise(plan: Plan, start: StartProcess, *, warm: bool = False) -> None:
+    """Run one replica from start to Exit record, in a process that leads its own session.
+
+    `start(environment, stdout_fd)` begins the training process with stdout and stderr on that descriptor and returns
+    its pid. A `start` that forks calls `become_child` first thing in the child. Returns at once when another shim has
+    this replica, or when it has ended already.
+    """
+    lock = os.open(Path(plan.folder) / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if find_exit(Path(plan.spool)) is None:
+            _Shim(plan).run(start, warm=warm)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(lock)
+
+
+def become_child() -> None:
+    """In a forked training process: leave behind the shim's signal handling and take a group of its own."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.setpgid(0, 0)
+
+
+def child_environment(plan: Plan, base: dict[str, str]) -> dict[str, str]:
+    """The training process' environment: the machine's, then ours, the cluster's, the job's, and what must hold."""
+    launch = plan.launch
+    environment = {
+        **base,
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        "PYTHONUNBUFFERED": "1",
+        **launch.env,
+        **launch.spec.env,
+        "TMPDIR": plan.scratch,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": "-1",
+        "TRAINYARD_JOB_ID": str(launch.job_id),
+        "TRAINYARD_ATTEMPT": str(launch.attempt),
+        "TRAINYARD_REPLICA_ID": str(launch.replica_id),
+        "TRAINYARD_ROLE": f"{launch.role}:{launch.index}",
+    }
+    environment.pop("TF_CONFIG", None)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), PACKAGE_ROOT]))
+    if launch.device_kind is DeviceKind.GPU and launch.devices:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, launch.devices))
+    if launch.tf_config is not None:
+        environment["TF_CONFIG"] = json.dumps(launch.tf_config)
+    if keras_of(launch.spec) is Keras.TF_KERAS:
+        environment["TF_USE_LEGACY_KERAS"] = "1"
+    if launch.spec.strategy is Strategy.PARAMETER_SERVER:
+        environment["GRPC_FAIL_FAST"] = "use_caller"
+    return environment
+
+
+class _Shim:
+    """One supervision: the training process, its output, its end."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._folder = Path(plan.folder)
+        self._writer = Writer(Path(plan.spool) / Stream.SHIM)
+        self._capture = Capture(now=time.monotonic())
+        self._unwritten_bytes = 0
+        self._synced_at = 0.0
+        self._stop: StopRequest | None = None
+        self._kill_at: float | None = None
+        self._killed = False
+        self._child = 0
+        self._ending: Ending | None = None
+        self._found = ""
+        self._lease = Lease(plan.lease, plan.launch.lease_s)
+        self._memory_kills = MemoryKills(now=time.monotonic())
+        self._cleanup = Cleanup(plan)
+
+    def run(self, start: StartProcess, *, warm: bool) -> None:
+        me = identify(os.getpid())
+        if me is None:
+            raise RuntimeError("this process has no entry in /proc")
+        _become_subreaper()
+        with _signals_as_bytes() as signals:
+            write_shim_state(self._folder, ShimState(shim=me))
+            self._stop = read_stop(self._folder) or self._lease.look()
+            if self._stop is not None:
+                self._finish(self._stop.cause, f"{self._stop.reason or 'It was stopped.'} It had not started yet.")
+                return
+            try:
+                output = self._start(start, me)
+            except OSError as error:
+                self._cleanup.end(reap=self._reap)
+                self._finish(Cause.LAUNCH_REFUSED, f"The training process could not be started: {error}")
+                return
+            self._say(Started(at=time.time(), pid=self._child, pgid=self._child, warm=warm))
+            self._flush()
+            ending = self._watch(output, signals)
+            left = self._cleanup.end(reap=self._reap)
+            self._read(output)
+            os.close(output)
+            self._store(final=True)
+        self._ending = taken(ending, stop=self._stop, kind=self._plan.launch.spec.kind)
+        cause, message = judge(
+            self._ending,
+            words=last_words(tail(Path(self._plan.spool) / Stream.TRAINER)),
+            stop=self._stop,
+            killed=self._killed,
+            killed_for_memory=self._memory_kills.is_recent(),
+            last_lines=self._capture.last_lines(LAST_LINES),
+        )
+        message += f"{KERNELS_VIEW}{self._found}" if self._found else ""
+        write_left(self._folder, left, group=self._cleanup.group)
+        self._finish(cause, message, left=[remnant.left for remnant in left])
+
+    def _start(self, start: StartProcess, me: Identity) -> int:
+        """Begin the training process; the reading end of its output."""
+        output, inner = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            with contextlib.suppress(OSError):  # the kernel's limit for pipes may be lower
+                fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+            os.set_blocking(inner, True)
+            os.chdir(self._plan.code)
+            with self._cleanup.inside():
+                self._child = start(child_environment(self._plan, dict(os.environ)), inner)
+        except OSError:
+            os.close(output)
+            raise
+        finally:
+            os.close(inner)
+        with contextlib.suppress(OSError):  # it has exec'd already, and then in a group of its own
+            os.setpgid(self._child, self._child)
+        write_shim_state(
+            self._folder, ShimState(shim=me, child_pid=self._child, pgid=self._child, group=self._cleanup.group)
+        )
+        return output
+
+    def _watch(self, output: int, signals: int) -> Ending:
+        """Until the training process has ended: take its output once a tick, pass on a stop, keep the limits."""
+        limit_s = self._plan.launch.spec.time_limit_s
+        ends_at = time.monotonic() + limit_s if limit_s else None
+        read_at = 0.0
+        is_open = True
+        while self._ending is None:
+            now = time.monotonic()
+            times = [now + _IDLE_S, ends_at, self._kill_at, read_at if is_open and read_at > now else None]
+            if self._capture.is_waiting or self._writer.pending_bytes:
+                times.append(now + _TICK_S)
+            wait_s = min(at for at in times if at is not None) - now
+            watched = [signals, output] if is_open and read_at <= now else [signals]
+            ready, _, _ = select.select(watched, [], [], max(0.0, wait_s))
+            now = time.monotonic()
+            self._memory_kills.look(now=now)
+            if output in ready:
+                is_open = self._read(output)
+                read_at = now + _TICK_S
+            if signals in ready:
+                self._on_signals(os.read(signals, 4096))
+            if ends_at is not None and now >= ends_at:
+                ends_at = None
+                self._begin_stop(
+                    StopRequest(
+                        at=time.time(),
+                        cause=Cause.TIME_LIMIT,
+                        reason=f"It reached its time limit of {limit_s} s.",
+                        grace_s=self._plan.kill_grace_s,
+                    )
+                )
+            if (overdue := self._lease.look()) is not None:
+                self._begin_stop(overdue)
+            if self._kill_at is not None and now >= self._kill_at:
+                self._kill_at = now + _IDLE_S
+                self._kill_all()
+            self._store()
+        return self._ending
+
+    def _on_signals(self, numbers: bytes) -> None:
+        if signal.SIGCHLD in numbers:
+            self._reap()
+        if signal.SIGTERM in numbers:
+            self._begin_stop(read_stop(self._folder) or self._preempted())
+
+    def _preempted(self) -> StopRequest:
+        """What a SIGTERM means that the agent did not send: the machine is about to go, or a person wants it so."""
+        return StopRequest(
+            at=time.time(),
+            cause=Cause.PREEMPTED,
+            reason="A SIGTERM that Trainyard did not send ended it.",
+            grace_s=PREEMPTED_GRACE_S,
+            save=saves_when_asked(self._plan.launch),
+        )
+
+    def _begin_stop(self, request: StopRequest) -> None:
+        """SIGTERM to the group now, SIGKILL after the grace time. The first request's cause is kept (unless it was to
+        save), on disk too: the training process looks there what is asked, or when its SIGTERM was taken away."""
+        if request.stacks and self._stop is None and self._ending is None:
+            self._found = self._take_stacks(why=request.reason)
+        if self._stop is None or self._stop.yields_to(request):
+            self._stop = request
+        on_disk = read_stop(self._folder)
+        if on_disk is None or on_disk.yields_to(request):
+            write_stop(self._folder, request)
+        kill_at = time.monotonic() + request.grace_s
+        self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
+        if self._ending is None:
+            signal_group(self._child, signal.SIGTERM)
+
+    def _take_stacks(self, *, why: str) -> str:
+        launch = self._plan.launch
+        path = Path(self._plan.artifacts) / stacks.artifact_name(launch.role, launch.index)
+        return stacks.take(self._child, folder=self._folder, path=path, why=why)
+
+    def _reap(self) -> None:
+        """Take the exit status of the training process, and of descendants that became ours."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    return
+                if pid == self._child:
+                    code = os.waitstatus_to_exitcode(status)
+                    self._ending = Ending(code=code if code >= 0 else None, signal=-code if code < 0 else None)
+
+    def _kill_all(self) -> None:
+        self._reap()
+        if self._ending is None:
+            self._killed = True
+            signal_group(self._child, signal.SIGKILL)
+        self._cleanup.kill()
+
+    def _read(self, output: int) -> bool:
+        """Take what is in the pipe; False when nothing will ever come again."""
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(64):
+                data = os.read(output, _PIPE_BYTES)
+                if not data:
+                    return False
+                self._capture.feed(data, now=time.monotonic())
+        return True
+
+    def _store(self, *, final: bool = False) -> None:
+        for record in self._capture.take(now=time.monotonic(), at=time.time(), final=final):
+            self._say(record)
+        if self._writer.pending_bytes:
+            self._flush()
+
+    def _say(self, record: Record) -> None:
+        """Append a record; while the disk takes nothing, output beyond a limit is counted instead."""
+        if self._writer.pending_bytes > _UNWRITTEN_BYTES:
+            self._flush()
+        if isinstance(record, Log) and self._writer.pending_bytes > _UNWRITTEN_BYTES:
+            self._unwritten_bytes += len(record.text.encode())
+            return
+        self._own_up()
+        self._writer.append(encode(record))
+
+    def _own_up(self) -> None:
+        """The gap that a full disk has made, once it can be told."""
+        if self._unwritten_bytes:
+            gap = Gap(at=time.time(), size_bytes=self._unwritten_bytes, reason="the node's disk was full")
+            self._writer.append(encode(gap))
+            self._unwritten_bytes = 0
+
+    def _flush(self) -> None:
+        with contextlib.suppress(OSError):  # a full disk: it stays buffered, the next tick tries again
+            self._writer.flush()
+            notify(self._plan.notify)
+            if time.monotonic() - self._synced_at >= _SYNC_S:
+                self._writer.sync()
+                self._synced_at = time.monotonic()
+
+    def _finish(self, cause: Cause, message: str, *, left: list[Left] | None = None) -> None:
+        """The last record; waits for the disk as long as it takes, because without it the end would be a guess."""
+        ending = self._ending or Ending(code=None, signal=None)
+        self._own_up()
+        append_exit(self._writer, Path(self._plan.spool), cause=cause, message=message, ending=ending, left=left)
+        while self._writer.pending_bytes:
+            self._flush()
+            if self._writer.pending_bytes:
+                time.sleep(_IDLE_S)
+
+
+@contextlib.contextmanager
+def _signals_as_bytes() -> Iterator[int]:
+    """SIGTERM and SIGCHLD arrive as bytes on the descriptor given; terminal signals are not for us."""
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    for number in (signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, lambda *_: None)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        yield reading
+    finally:
+        signal.set_wakeup_fd(-1)
+        os.close(reading)
+        os.close(writing)
+
+
+def _become_subreaper() -> None:
+    """Orphans among our descendants become our children, so that none escapes by forking twice."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def main() -> None:
+    """The cold start: the training program as a new Python process."""
+    parser = argparse.ArgumentParser(prog="python -m worker_agent.replica.shim", description=__doc__)
+    parser.add_argument("--plan", required=True, type=Path)
+    path: Path = parser.parse_args().plan.resolve()
+
+    def spawn(environment: dict[str, str], output: int) -> int:
+        return os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-P", "-m", "worker_agent.trainer", "--plan", str(path)],
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output, 1),
+                (os.POSIX_SPAWN_DUP2, output, 2),
+            ],
+            setpgroup=0,
+            setsigdef=[signal.SIGINT, signal.SIGHUP],
+        )
+
+    supervise(decode_plan(path.read_bytes()), spawn)
+
+
+if __name__ == "__main__":
+    main()

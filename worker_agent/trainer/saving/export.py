@@ -1,0 +1,78 @@
+"""What a finished training leaves for its owner: `model.keras`, `saved_model.zip` and `metrics.json`. Written by the
+leading process."""
+
+import contextlib
+import io
+import json
+import math
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from worker_agent.trainer.emit import say
+from worker_agent.trainer.recipe.recipe_file import Program
+from worker_agent.trainer.training_run import Run
+
+MODEL_NAME = "model.keras"
+SAVED_MODEL_NAME = "saved_model.zip"
+METRICS_NAME = "metrics.json"
+
+
+def write(run: Run, program: Program, model: Any, *, metrics: Mapping[str, float], steps: int) -> None:
+    """All files into `run.artifacts`, each whole or not at all. A model that cannot be a SavedModel is told of."""
+    if run.artifacts is None:
+        return
+    run.artifacts.mkdir(parents=True, exist_ok=True)
+    partial = run.artifacts.with_name(f"{run.artifacts.name}.partial-{MODEL_NAME}")
+    model.save(str(partial))
+    partial.replace(run.artifacts / MODEL_NAME)
+    try:
+        _write_saved_model(model, run.artifacts)
+    except Exception as error:  # whatever a user's layers cannot do: the model itself is safe
+        first = (str(error).strip().splitlines() or [""])[0]
+        say(f"No {SAVED_MODEL_NAME}: this model cannot be exported as a SavedModel: {type(error).__name__}: {first}")
+    described = {
+        "keras": type(model).__module__.partition(".")[0],
+        "strategy": run.spec.strategy,
+        "workers": run.workers,
+        "recipe": run.entry.name,
+        "params": dict(program.params),
+        "seed": run.spec.seed,
+        "global_batch_size": run.spec.global_batch_size,
+        "epochs": run.spec.epochs,
+        "steps": steps,
+        "metrics": {name: _json_number(value) for name, value in metrics.items()},
+    }
+    _write_whole(run.artifacts / METRICS_NAME, json.dumps(described, indent=2, allow_nan=False) + "\n")
+
+
+def _write_saved_model(model: Any, artifacts: Path) -> None:
+    """The serving signature alone, as a zip of the folder `saved_model`."""
+    folder = Path(tempfile.mkdtemp(prefix="export-"))
+    partial = artifacts.with_name(f"{artifacts.name}.partial-{SAVED_MODEL_NAME}")
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # Keras tells every input and output, at length
+            model.export(str(folder / "saved_model"))
+        with zipfile.ZipFile(partial, "w") as content:  # weights do not shrink
+            for path in sorted(folder.rglob("*")):
+                content.write(path, path.relative_to(folder))
+        partial.replace(artifacts / SAVED_MODEL_NAME)
+    finally:
+        partial.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _json_number(value: float) -> float | str:
+    """JSON knows no NaN and no infinity: they become words."""
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _write_whole(path: Path, text: str) -> None:
+    partial = path.parent.with_name(f"{path.parent.name}.partial-{path.name}")
+    partial.write_text(text)
+    partial.replace(path)

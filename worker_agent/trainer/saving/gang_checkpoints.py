@@ -1,0 +1,387 @@
+"""Checkpoints of one training, consistent over its gang. Any strategy's loop may use them:
+
+    checkpoints = Checkpoints(run, emitter)      # knows already where the training begins: `checkpoints.start`
+    checkpoints.attach(state, size=…, rate=…)    # once all variables exist
+    start = checkpoints.restore()                # before the first step, in every process
+    …
+    if checkpoints.is_due(step): checkpoints.save(step=…, epoch=…, metrics=…)
+    …
+    checkpoints.finish()
+
+Every process of a gang calls all of it, because reading a variable may be a collective. The chief writes into the
+place for checkpoints, the others into a scratch folder which they drop. What a save needs to be taken up exactly: the
+variables, the step, and the input's position, which follows from (seed, step) alone (see `data.training_input`).
+"""
+
+import contextlib
+import math
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, perf_counter, sleep, time
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+import tensorflow as tf
+
+from worker_agent.protocol.checkpoint import MARKER, Marker, Variable, name_of, order_of
+from worker_agent.protocol.job.job_spec import ParamValue
+from worker_agent.protocol.records import Checkpointed
+from worker_agent.replica.checkpoint_folder import (
+    complete_in,
+    digest_of,
+    is_whole,
+    kept_in,
+    parts_of,
+    prune,
+    remove,
+    write_marker,
+)
+from worker_agent.trainer.emit import Emitter, say
+from worker_agent.trainer.outcome import Paused, TrainingFailed
+from worker_agent.trainer.recipe.run_size import Size
+from worker_agent.trainer.saving.acknowledged import Heard
+from worker_agent.trainer.setup import runtime
+from worker_agent.trainer.training_run import Run
+
+PREFIX = "state"
+POLL_S = 0.5
+# How long a training that is over waits to hear that its last checkpoint is known, so that others can be dropped.
+KNOWN_WAIT_S, KNOWN_LOOK_S = 2.0, 0.05
+
+# A disk that is full or away costs a checkpoint, not the training; a lost peer is another matter.
+_DISK_ERRORS = (
+    OSError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.NotFoundError,
+    tf.errors.ResourceExhaustedError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.DataLossError,
+)
+
+
+class Start(NamedTuple):
+    """Where a training begins: so many steps, and so many whole epochs, are done."""
+
+    step: int
+    epoch: int
+
+
+class State(Protocol):
+    """What is written and read; `prefix` begins the paths of all files. `variables` describe it, for comparison."""
+
+    @property
+    def variables(self) -> list[Variable]: ...
+
+    def write(self, prefix: str) -> None: ...
+
+    def read(self, prefix: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Variables:
+    """A State of TensorFlow variables in a fixed order, whatever their names: distributed ones, too. `as_stored()` is
+    entered while they are read or written: within it they have the values that every strategy stores alike."""
+
+    listed: Sequence[Any]
+    as_stored: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+
+    @property
+    def variables(self) -> list[Variable]:
+        """Name, shape and type of each."""
+        return [
+            Variable(name=each.name, shape=list(each.shape), dtype=tf.as_dtype(each.dtype).name) for each in self.listed
+        ]
+
+    def write(self, prefix: str) -> None:
+        """All values."""
+        with self.as_stored():
+            self._checkpoint().write(prefix)
+
+    def read(self, prefix: str) -> None:
+        """All values; raises when one is missing."""
+        with self.as_stored():
+            self._checkpoint().read(prefix).assert_existing_objects_matched()
+
+    def _checkpoint(self) -> Any:
+        return tf.train.Checkpoint(**{name_of_place(place): each for place, each in enumerate(self.listed)})
+
+
+def name_of_place(place: int) -> str:
+    """The name of the variable number `place` in a checkpoint."""
+    return f"v{place:05d}"
+
+
+class Checkpoints:
+    """The checkpoints of this process's training."""
+
+    def __init__(self, run: Run, emitter: Emitter) -> None:
+        self._run = run
+        self._emitter = emitter
+        self._every = run.spec.checkpoint_steps
+        self._writes = run.spec.checkpoints_kept > 0 and run.checkpoints is not None
+        self._folder, self._marker = _chosen(run)
+        self._heard = Heard(self._marker.name if self._marker else "")
+        self._last_step = self.start.step if self._marker else -1
+        self._refusal = ""
+        self._state: State
+        self._size: Size
+        self._rate: float | None = None
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether any is written at all."""
+        return self._writes
+
+    @property
+    def start(self) -> Start:
+        """Where this training begins, known before anything is built."""
+        return Start(self._marker.step, self._marker.epoch) if self._marker else Start(0, 0)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics that the restored checkpoint was written with."""
+        return dict(self._marker.metrics) if self._marker else {}
+
+    def attach(self, state: State, *, size: Size, rate: float | None) -> None:
+        """What is saved and restored from now on; `rate` is the learning rate that the training aims at."""
+        self._state, self._size, self._rate = state, size, rate
+
+    def restore(self) -> Start:
+        """Take up the checkpoint that this run begins with, if any; raises `TrainingFailed` where it does not fit."""
+        marker = self._marker
+        if marker is None:
+            return self.start
+        _check_fit(marker, self._size, self._state.variables, self._run.spec.params)
+        if marker.job_id != self._run.job_id and marker.step >= self._size.total_steps:
+            raise TrainingFailed(
+                f"Nothing is left to train: the checkpoint at step {marker.step} is of epoch {marker.epoch} already. "
+                f"Give {marker.epoch + 1} epochs or more."
+            )
+        self._state.read(str(self._folder / PREFIX))
+        told = {"checkpoint": marker.name, "step": marker.step, "job": marker.job_id}
+        self._emitter.facts(resumed=told)
+        if self._run.chief:
+            of = f" of j-{marker.job_id}" if marker.job_id else ""
+            say(f"goes on from the checkpoint at step {marker.step} (epoch {marker.epoch}){of}")
+        return self.start
+
+    @property
+    def has_other_rate(self) -> bool:
+        """True when this run aims at another learning rate than the one that wrote the checkpoint: then ours holds."""
+        return self._marker is not None and not _is_close(self._marker.rate, self._rate)
+
+    def steps_left(self, done: int, most: int) -> int:
+        """How many of `most` steps may be taken before one has to ask `is_due` again."""
+        return min(most, self._every - done % self._every) if self._writes and self._every else most
+
+    def is_due(self, step: int, *, epoch_over: bool, last: bool = False) -> bool:
+        """Whether to save after this step. The last step is always worth one."""
+        if not self._writes or step == self._last_step:
+            return False
+        return last or (step % self._every == 0 if self._every else epoch_over)
+
+    def save(self, *, step: int, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Write one. A disk that refuses is told in the log, and the training goes on with those there are."""
+        self._last_step, self._refusal = step, ""
+        if not self._run.chief:
+            self._take_part()
+            return
+        began = perf_counter()
+        name = name_of(step=step, attempt=self._run.attempt)
+        place = (self._run.checkpoints or Path()) / name
+        try:
+            _make_folder(place, shared=self._run.checkpoints_shared)
+        except OSError as error:
+            self._take_part()
+            self._refused(place, error)
+            return
+        try:
+            self._state.write(str(place / PREFIX))
+            marker = self._marker_of(name, place, step=step, epoch=epoch, metrics=metrics)
+            sha256 = write_marker(place, marker)
+            kept = kept_in(place.parent, keep=self._run.spec.checkpoints_kept)
+        except _DISK_ERRORS as error:
+            remove(place)
+            self._refused(place, error)
+            return
+        self._emitter.record(
+            Checkpointed(
+                at=time(),
+                name=name,
+                step=step,
+                epoch=epoch,
+                metrics=marker.metrics,
+                size_bytes=marker.size_bytes,
+                sha256=sha256,
+                shared=self._run.checkpoints_shared,
+                kept=sorted(kept),
+                seconds=perf_counter() - began,
+            )
+        )
+        self._heard.tell(kept, position=self._emitter.position(), at=monotonic())
+        self._prune()
+
+    def pause(self, *, step: int, epoch: int, metrics: Mapping[str, float]) -> NoReturn:
+        """Write the last one before the gang leaves, and raise `Paused`; `TrainingFailed` where it is not on disk."""
+        if not self._writes:
+            raise TrainingFailed("It was asked to save and leave, but it keeps no checkpoints.")
+        if step != self._last_step:
+            self.save(step=step, epoch=epoch, metrics=metrics)
+        if self._refusal:
+            raise TrainingFailed(f"It could not save before it was to leave: {self._refusal}")
+        if self._run.chief:
+            say(f"paused after step {step}")
+        raise Paused
+
+    def finish(self) -> None:
+        """The training is over, however many steps it took: an evaluator waits for no more. After the last `save`."""
+        if 0 < self._emitter.acknowledged < self._heard.position:
+            until = monotonic() + KNOWN_WAIT_S
+            while self._emitter.acknowledged < self._heard.position and monotonic() < until:
+                sleep(KNOWN_LOOK_S)
+            self._prune()
+        if self._run.chief and self._run.checkpoints is not None and self._run.spec.validation == "evaluator":
+            with contextlib.suppress(OSError):
+                (self._run.checkpoints / _over(self._run.attempt)).touch()
+
+    def _marker_of(self, name: str, place: Path, *, step: int, epoch: int, metrics: Mapping[str, float]) -> Marker:
+        return Marker(
+            name=name,
+            job_id=self._run.job_id,
+            attempt=self._run.attempt,
+            at=time(),
+            step=step,
+            epoch=epoch,
+            total_steps=self._size.total_steps,
+            steps_per_epoch=self._size.steps_per_epoch,
+            global_batch_size=self._size.batch,
+            seed=self._run.spec.seed,
+            rate=self._rate,
+            params=self._run.spec.params,
+            metrics={key: float(value) for key, value in metrics.items() if math.isfinite(value)},
+            files=parts_of(place),
+            variables=self._state.variables,
+            versions={"tensorflow": tf.__version__, "keras": runtime.keras_in_words()},
+        )
+
+    def _prune(self) -> None:
+        """Drop those that do not count any more, once no launch can be told to begin with them."""
+        if self._run.checkpoints is not None:
+            spare = self._heard.names(acknowledged=self._emitter.acknowledged)
+            prune(self._run.checkpoints, spare=spare, attempt=self._run.attempt)
+
+    def _take_part(self) -> None:
+        """Read what the chief reads at this moment; what is written meanwhile nobody needs."""
+        scratch = tempfile.mkdtemp(prefix="checkpoint-")
+        try:
+            self._state.write(f"{scratch}/{PREFIX}")
+        except _DISK_ERRORS as error:
+            say(f"the scratch folder took no checkpoint: {error}")
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def _refused(self, place: Path, error: Exception) -> None:
+        why = f"{place} could not be written: {getattr(error, 'strerror', None) or error}"
+        self._refusal = f"{why}."
+        say(f"No checkpoint: {why}")
+        self._emitter.facts(checkpoint_failed=why[:500])
+
+
+def wait_for_next(
+    folder: Path, *, after: tuple[int, int], pause: Callable[[float], None]
+) -> tuple[Path, Marker] | None:
+    """For an evaluator: the oldest complete checkpoint below `folder` that is newer than `after` (attempt, step), or
+    None once the training of that attempt is over and has left no more.
+
+    Waits for one; `pause(s)` sleeps, and raises when nobody wants to wait any more. Read it with `load`, which says
+    whether it was still there.
+    """
+    while True:
+        is_over = (folder / _over(after[0])).exists()
+        for marker in complete_in(folder).values():
+            if order_of(marker.name) > after:
+                return folder / marker.name, marker
+        if is_over:
+            return None
+        pause(POLL_S)
+
+
+def load(checkpoint: Path, state: State) -> bool:
+    """Read a checkpoint into `state`; False when it has been dropped meanwhile: then ask for the next one."""
+    try:
+        state.read(str(checkpoint / PREFIX))
+    except (tf.errors.NotFoundError, tf.errors.DataLossError, tf.errors.OutOfRangeError):
+        return False
+    return True
+
+
+def _over(attempt: int) -> str:
+    """The name of the file that says that an attempt's training is over."""
+    return f"over-a{attempt}"
+
+
+def _chosen(run: Run) -> tuple[Path, Marker | None]:
+    """The checkpoint to begin with: the one that was named or, where that is torn, the newest whole one before it."""
+    if run.restore is None:
+        return Path(), None
+    named, folder = run.restore.name, run.restore.parent
+    for name, marker in reversed(complete_in(folder).items()):
+        place = folder / name
+        if order_of(name) > order_of(named):
+            continue
+        if name == named and run.restore_sha256 and digest_of(place / MARKER) != run.restore_sha256:
+            continue
+        if is_whole(place, marker):
+            return place, marker
+    raise TrainingFailed(f"The checkpoint {named} is not complete in {folder}, nor is any before it.")
+
+
+def _check_fit(marker: Marker, size: Size, variables: Sequence[Variable], params: Mapping[str, ParamValue]) -> None:
+    held = f"The checkpoint at step {marker.step}"
+    if marker.global_batch_size != size.batch:
+        raise TrainingFailed(
+            f"{held} was written with a global batch of {marker.global_batch_size}, not {size.batch}: "
+            "steps would not mean the same. Set it to that."
+        )
+    if marker.steps_per_epoch != size.steps_per_epoch:
+        raise TrainingFailed(
+            f"{held} counts {marker.steps_per_epoch} steps to an epoch, this data has {size.steps_per_epoch}: "
+            "it is not the training set it was trained on."
+        )
+    theirs, ours = [(v.shape, v.dtype) for v in marker.variables], [(v.shape, v.dtype) for v in variables]
+    if theirs == ours:
+        return
+    sizes = f"{len(theirs)} variables, the program has {len(ours)}"
+    for there, here in zip(marker.variables, variables, strict=False):
+        if (there.shape, there.dtype) != (here.shape, here.dtype):
+            sizes = f"{_shown(there)} where the program has {_shown(here)}"
+            break
+    raise TrainingFailed(f"{held} does not fit this program: it holds {sizes}. {_remedy(marker, params)}")
+
+
+def _remedy(marker: Marker, params: Mapping[str, ParamValue]) -> str:
+    """What the job that wrote it was given otherwise, as far as the marker tells."""
+    other = {name: value for name, value in marker.params.items() if name in params and params[name] != value}
+    if not other:
+        return f"Run the program of j-{marker.job_id}, which wrote it."
+    listed = ", ".join(f"{name} {value!r:.40}" for name, value in other.items())
+    return f"j-{marker.job_id}, which wrote it, had {listed}: set what shapes the model to that."
+
+
+def _shown(variable: Variable) -> str:
+    return f"{variable.name} {tuple(variable.shape)} {variable.dtype}"
+
+
+def _make_folder(place: Path, *, shared: bool) -> None:
+    """A shared place that is not there is not made: it is not mounted, and what is written would lie on this disk."""
+    if shared:
+        place.parent.mkdir(exist_ok=True)
+    remove(place)
+    place.mkdir(parents=not shared)
+
+
+def _is_close(one: float | None, other: float | None) -> bool:
+    return one == other or (one is not None and other is not None and math.isclose(one, other, rel_tol=1e-6))

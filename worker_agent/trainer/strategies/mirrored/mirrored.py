@@ -1,0 +1,27 @@
+"""Mirrored: every device of one process holds the model, the gradients are reduced between them."""
+
+import tensorflow as tf
+
+from worker_agent.protocol.states import DeviceKind
+from worker_agent.trainer.outcome import TrainingFailed
+from worker_agent.trainer.strategies.interface import Task
+from worker_agent.trainer.strategies.mirrored import synchronous
+
+_REDUCTIONS = {
+    "nccl": tf.distribute.NcclAllReduce,
+    "hierarchical_copy": tf.distribute.HierarchicalCopyAllReduce,
+    "reduction_to_one_device": tf.distribute.ReductionToOneDevice,
+}
+
+
+def train(task: Task) -> None:
+    """Train on all devices of this replica; `cross_device` says how they reduce ("auto": TensorFlow's choice)."""
+    asked, on_gpus = task.run.spec.cross_device, task.run.device_kind is DeviceKind.GPU
+    if asked == "nccl" and not on_gpus:
+        raise TrainingFailed("NCCL connects GPUs, and this replica has CPU devices: choose another cross-device way.")
+    # Named, so that the job can tell: it is what TensorFlow chooses by itself.
+    reduction = _REDUCTIONS.get(asked) or _REDUCTIONS["nccl" if on_gpus else "reduction_to_one_device"]
+    strategy = tf.distribute.MirroredStrategy(
+        [f"/device:{name}" for name in task.devices], cross_device_ops=reduction() if len(task.devices) > 1 else None
+    )
+    synchronous.train(task, strategy, communication=reduction.__name__ if len(task.devices) > 1 else "none")

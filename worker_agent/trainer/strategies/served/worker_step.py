@@ -1,0 +1,129 @@
+"""What a worker of a parameter-server gang does when it is given an execution: several updates in one call, and what
+it tells of them. Traced by the coordinator, run on workers.
+
+The devices of one worker share its update: each computes the gradient of its part of the batch, the sum is applied
+once. Nothing below costs a step an extra round trip: the variables read for staleness travel beside the weights, and
+metrics are read once per execution.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from worker_agent.trainer.strategies.legacy_model import evaluate_batch, forward, note
+from worker_agent.trainer.strategies.served import batch_dealing
+from worker_agent.trainer.strategies.served.served_model import ServedModel
+
+
+class Told(NamedTuple):
+    """What an execution of k steps leaves: `losses` (k), `staleness` (k, updates by others between reading the weights
+    and applying), the seconds it took, the number of the worker, and the metrics of the epoch so far, over all
+    workers."""
+
+    losses: Any
+    staleness: Any
+    seconds: Any
+    worker: Any
+    metrics: dict[str, Any]
+
+
+class WorkerStep:
+    """A training batch has `rows` rows."""
+
+    def __init__(self, strategy: tf.distribute.Strategy, served: ServedModel, *, rows: int) -> None:
+        self._strategy = strategy
+        self._model = served.model
+        self._rate = served.rate
+        self._applied = served.applied
+        self._rows = rows
+        self._replicas = strategy.num_replicas_in_sync
+        with strategy.scope():
+            self.judged = tf.Variable(
+                0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+            )
+        self._at_apply: Any = None
+        self._brings_own_step = type(self._model).train_step is not tf.keras.Model.train_step
+        self._watch_apply()
+        self.train: Callable[..., Any] = tf.function(self._train, autograph=False)
+        self.evaluate: Callable[..., Any] = tf.function(self._evaluate, autograph=False)
+
+    def _train(self, iterator: Any, first: tf.Tensor, steps: tf.Tensor) -> Told:
+        """The updates of the batches numbered from `first`."""
+        began = tf.timestamp()
+
+        def one_step(i: tf.Tensor, losses: Any, staleness: Any) -> tuple[Any, ...]:
+            before = self._applied.read_value()
+            self._rate.before_step(before)
+            batch = batch_dealing.take(iterator, first + tf.cast(i, tf.int64))
+            told = self._strategy.run(self._replica_step, args=(batch,))
+            loss = self._strategy.reduce(tf.distribute.ReduceOp.SUM, told[0], axis=None)
+            now = self._strategy.experimental_local_results(told[1])[0]
+            self._applied.assign_add(1)
+            return i + 1, losses.write(i, loss), staleness.write(i, now - before)
+
+        losses = tf.TensorArray(tf.float32, size=steps, element_shape=())
+        staleness = tf.TensorArray(tf.int64, size=steps, element_shape=())
+        _, losses, staleness = tf.while_loop(
+            lambda i, *_: i < steps, one_step, (tf.constant(0), losses, staleness), parallel_iterations=1
+        )
+        stacked = losses.stack()
+        with tf.control_dependencies([stacked]):
+            return Told(
+                losses=stacked,
+                staleness=staleness.stack(),
+                seconds=tf.timestamp() - began,
+                worker=tf.distribute.coordinator.experimental_get_current_worker_index(),
+                metrics=dict(self._model.get_metrics_result()),
+            )
+
+    def _evaluate(self, iterator: Any, first: tf.Tensor, end: tf.Tensor) -> None:
+        """Bring the validation batches numbered `first` to `end` into the metrics; `judged` counts all there began."""
+        self.judged.assign_add(end - first)
+
+        def one_batch(number: tf.Tensor) -> tf.Tensor:
+            self._strategy.run(self._evaluate_share, args=(batch_dealing.take(iterator, number),))
+            return number + 1
+
+        tf.while_loop(lambda number: number < end, one_batch, (first,), parallel_iterations=1)
+
+    def _replica_step(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        """This replica's part of the batch's mean loss, and `applied` just before the update."""
+        model, share = self._model, self._share(batch)
+        if self._brings_own_step:
+            loss = model.train_step(share)["loss"] / self._replicas
+            return tf.cast(loss, tf.float32), self._at_apply
+        x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(share)
+        with tf.GradientTape() as tape:
+            y_pred = forward(model, x, training=True)
+            loss = model.compute_loss(x, y, y_pred, sample_weight)
+        gradients = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        note(model, x, y, y_pred, sample_weight)
+        return tf.cast(loss, tf.float32), self._at_apply
+
+    def _evaluate_share(self, batch: Any) -> None:
+        evaluate_batch(self._model, self._share(batch))
+
+    def _share(self, batch: Any) -> Any:
+        """The rows of this replica; the last ones of a short batch may have none."""
+        if self._replicas == 1:
+            return batch
+        each = self._rows // self._replicas
+        first = tf.distribute.get_replica_context().replica_id_in_sync_group * each
+        with tf.device("/device:CPU:0"):
+            return tf.nest.map_structure(lambda rows: rows[first : first + each], batch)
+
+    def _watch_apply(self) -> None:
+        """Have the count of updates read when the gradients are there and before they are applied."""
+        optimizer = self._model.optimizer
+        apply = optimizer.apply_gradients
+
+        def watched(grads_and_vars: Any, **given: Any) -> Any:
+            pairs = list(grads_and_vars)
+            tensors = tf.nest.flatten([gradient for gradient, _ in pairs], expand_composites=True)
+            with tf.control_dependencies([tensor for tensor in tensors if tensor is not None]):
+                self._at_apply = self._applied.read_value()
+            return apply(pairs, **given)
+
+        optimizer.apply_gradients = watched
