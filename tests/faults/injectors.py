@@ -64,7 +64,7 @@ class Scene:
 
 @dataclass(frozen=True)
 class Fault:
-    """`promise` is the row of docs/reliability.md that it tries."""
+    """`promise` is the row of docs/faults.md that it tries."""
 
     name: str
     promise: str

@@ -20,7 +20,7 @@ PID_TRIES = 200
 
 @dataclass(frozen=True)
 class Scenario:
-    """`promise` is the row of docs/reliability.md that it tries; `missing` says why it cannot be tried here."""
+    """`promise` is the row of docs/faults.md that it tries; `missing` says why it cannot be tried here."""
 
     name: str
     promise: str
