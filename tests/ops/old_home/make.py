@@ -5,7 +5,8 @@ The archive beside this file was made by the version it is named after. To make 
     git worktree add /tmp/then COMMIT && cd /tmp/then && ln -s CHECKOUT/.venv .venv
     .venv/bin/python -m tests.ops.old_home.make /tmp/home COMMIT.tar.xz
 
-A version that has no such folder yet gets a copy of it, with its own names in the imports. With `--stop` the installation is stopped as by Ctrl-C.
+A version that has no such folder yet gets a copy of it, with its own names in the imports. With `--stop` the
+installation is stopped as by Ctrl-C.
 
 The archive holds `data/` as it was left, without logs and sockets, and `then.json`: what REST said of every job, and
 what the spools and checkpoints of the running ones held when everything had ended. Nothing that a later start reads
