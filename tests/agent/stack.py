@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +21,7 @@ from pathlib import Path
 import redis
 from celery import Celery
 
+from tests.waiting import wait_until
 from worker_agent.daemon.settings import AgentIdentity
 from worker_agent.protocol.codec import decode_record, decode_report, encode
 from worker_agent.protocol.commands import PERMIT_S, PERMITTED, Command, Launch, permit_of
@@ -75,13 +75,6 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def wait_until(condition: Callable[[], object], *, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "this did not come true in time"
-        time.sleep(0.02)
 
 
 class RedisServer:
@@ -204,8 +197,7 @@ class ControlPlane:
         return last if isinstance(last, Exit) else None
 
     def wait_for_exit(self, replica_id: int, *, timeout_s: float = 60.0) -> Exit:
-        wait_until(lambda: self.exit_of(replica_id), timeout_s=timeout_s)
-        found = self.exit_of(replica_id)
+        found = wait_until(lambda: self.exit_of(replica_id), within_s=timeout_s)
         assert found is not None
         return found
 

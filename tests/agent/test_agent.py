@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from tests.agent.plans import make_launch, make_spec
-from tests.agent.stack import TOKEN, AgentProcess, ControlPlane, counting_trainer, wait_until
+from tests.agent.stack import TOKEN, AgentProcess, ControlPlane, counting_trainer
+from tests.waiting import wait_until
 from worker_agent.daemon.settings import read_identity, write_identity
 from worker_agent.machine.processes import kill, named, of_sessions
 from worker_agent.protocol.commands import Forget, Launch, Stop

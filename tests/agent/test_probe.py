@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.plans import make_spec
-from tests.agent.stack import free_port, wait_until
+from tests.agent.stack import free_port
+from tests.waiting import wait_until
 from worker_agent.daemon.probes import building, checkpoint_place, port_check
 from worker_agent.daemon.probes.prober import Prober
 from worker_agent.daemon.transfer.program_store import CodeRefused, CodeStore
@@ -172,7 +173,7 @@ def test_who_knows_no_key_is_not_answered(ask: Ask, told: Told, pair) -> None:
         except ConnectionRefusedError:
             return False
 
-    wait_until(rejected, timeout_s=5.0)
+    wait_until(rejected, within_s=5.0)
     assert "worker:1" in told.of("a").unreached
 
 

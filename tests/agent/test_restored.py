@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.agent.plans import make_launch
-from tests.agent.stack import wait_until
+from tests.waiting import wait_until
 from worker_agent.daemon import replica_runner
 from worker_agent.daemon.core import Ended, Event, Key
 from worker_agent.daemon.journal import Journal
@@ -55,7 +55,7 @@ class Node:
         self.supervisor.spawn(LAUNCH, restored=True)
 
     def exit(self) -> Exit:
-        wait_until(lambda: self.events == [Ended(KEY)], timeout_s=10)
+        wait_until(lambda: self.events == [Ended(KEY)], within_s=10)
         found = find_exit(self.journal.spool(KEY))
         assert found is not None
         return found

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.plans import make_launch, make_spec
-from tests.agent.stack import AgentProcess, ControlPlane, wait_until
+from tests.agent.stack import AgentProcess, ControlPlane
+from tests.waiting import wait_until
 from worker_agent.daemon.settings import write_identity
 from worker_agent.protocol.commands import Launch, Probe
 from worker_agent.protocol.job.job_spec import CodeRef
@@ -73,9 +74,9 @@ def test_a_recipe_trains_and_leaves_its_model(plane: ControlPlane, tmp_path: Pat
     agent = AgentProcess(data, option, "--end-replicas-on-exit")
     try:
         if option == "--zygote":
-            wait_until(lambda: (data / "zygote-keras3.sock").exists(), timeout_s=120)
+            wait_until(lambda: (data / "zygote-keras3.sock").exists(), within_s=120)
             plane.send(probe_of(plane))
-            wait_until(lambda: plane.probed, timeout_s=60)
+            wait_until(lambda: plane.probed, within_s=60)
             (report,) = plane.probed
             assert (report.findings, report.facts["Rows"]) == ([], "4")
         began = time.monotonic()

@@ -12,23 +12,25 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import psutil
 
 from orchestrator.embedded.supervisor import naming
 from tests.environment import ROOT, child_environment
+from tests.waiting import wait_until
 
 START_LIMIT_S = 180.0
 STOP_LIMIT_S = 60.0
 TERMINAL = ("succeeded", "failed", "stopped")
 
-T = TypeVar("T")
+# What is asked is REST, which counts its callers.
+until = partial(wait_until, every_s=0.1)
 
 
 class Stack(AbstractContextManager["Stack"]):
@@ -167,15 +169,6 @@ class Stack(AbstractContextManager["Stack"]):
         assert process is not None
         assert process.poll() is None, f"up ended with {process.returncode}:\n{self.said()}"
         return self.ready_file.exists()
-
-
-def until(ask: Callable[[], T], *, within_s: float, what: Callable[[], str] = str) -> T:
-    """Ask again and again until the answer is true; that answer."""
-    deadline = time.monotonic() + within_s
-    while not (answer := ask()):
-        assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what()}"
-        time.sleep(0.1)
-    return answer
 
 
 def _lives(process: psutil.Process) -> bool:

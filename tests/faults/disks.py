@@ -7,9 +7,10 @@ import shutil
 import struct
 import subprocess
 import tempfile
-import time
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+
+from tests.waiting import wait_until
 
 SIZE_MB = 128
 UNMOUNT_LIMIT_S = 30.0
@@ -45,10 +46,8 @@ class Disk:
 
     def recover(self) -> None:
         """Mounted again, as after a power cut; whoever had it open has to be gone."""
-        deadline = time.monotonic() + UNMOUNT_LIMIT_S
-        while subprocess.run(["umount", str(self._folder)], capture_output=True, check=False).returncode:
-            assert time.monotonic() < deadline, f"{self._folder} is still in use"
-            time.sleep(0.2)
+        umount = partial(subprocess.run, ["umount", str(self._folder)], capture_output=True, check=False)
+        wait_until(lambda: not umount().returncode, UNMOUNT_LIMIT_S, f"{self._folder} is free")
         self._mount()
 
     def unmount(self) -> None:

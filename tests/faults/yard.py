@@ -14,12 +14,10 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx
 import psutil
@@ -33,6 +31,7 @@ from tests.faults.database import Database, Postgres, Sqlite
 from tests.faults.disks import Disk
 from tests.faults.leftovers import groups_in, mounts_in, processes_in
 from tests.faults.machines import Network
+from tests.waiting import wait_until
 
 NODES = ("a", "b", "c")
 REDIS_PORT, WEB_PORT = 6379, 8000
@@ -69,7 +68,8 @@ time.time = lambda: real() + offset()
 time.time_ns = lambda: real_ns() + int(offset() * 1e9)
 """
 
-T = TypeVar("T")
+# A control plane that does not answer is asked again.
+until = partial(wait_until, every_s=0.1, passing=(httpx.HTTPError, AssertionError))
 
 
 class Yard(AbstractContextManager["Yard"]):
@@ -346,17 +346,3 @@ def _has_processes(group: Path) -> bool:
     with contextlib.suppress(OSError):  # it goes at some moment
         return bool((group / "cgroup.procs").read_text().strip())
     return False
-
-
-def until(ask: Callable[[], T], *, within_s: float, what: Callable[[], str] = str) -> T:
-    """Ask again and again until the answer is true; a control plane that does not answer is asked again."""
-    deadline = time.monotonic() + within_s
-    while True:
-        try:
-            answer = ask()
-        except (httpx.HTTPError, AssertionError):
-            answer = None
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what()}"
-        time.sleep(0.1)

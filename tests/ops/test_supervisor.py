@@ -5,8 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -16,6 +15,7 @@ from orchestrator.embedded import supervisor as embedded_supervisor
 from orchestrator.embedded.programs import Program
 from orchestrator.embedded.supervisor import Supervisor, left_behind
 from tests.environment import ROOT
+from tests.waiting import wait_until
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 STUBBORN = (
@@ -40,13 +40,6 @@ def program(name: str, argv: list[str], stop_s: float = 5.0) -> Program:
     return Program(name, lambda: argv, dict(os.environ), stop_s=stop_s)
 
 
-def until(condition: Callable[[], bool], within_s: float = 10.0) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def running(tmp_path: Path) -> dict[str, int]:
     return json.loads((tmp_path / "processes.json").read_text())
 
@@ -60,7 +53,7 @@ def test_a_killed_child_is_started_again(supervisor: Supervisor, said: list[str]
         supervisor.tick()
         return running(tmp_path)["web"] != first
 
-    until(restarted)
+    wait_until(restarted)
     assert supervisor.failures("web") == 1
     assert said[0].startswith("web ended (killed by SIGKILL); starting it again in 0.5 s")
 
@@ -72,7 +65,7 @@ def test_a_child_that_keeps_ending_is_counted_and_its_words_are_kept(supervisor:
         supervisor.tick()
         return supervisor.failures("sweep") >= 1
 
-    until(failed)
+    wait_until(failed)
     assert supervisor.log_tail("sweep") == "no database"
 
 
@@ -88,7 +81,7 @@ def test_a_log_that_grew_too_long_is_put_aside_at_the_next_start(
 
 def test_a_deaf_child_is_killed_when_its_time_is_over(supervisor: Supervisor, said: list[str], tmp_path: Path) -> None:
     supervisor.start(program("ingest", [sys.executable, "-c", STUBBORN], stop_s=0.3))
-    until(lambda: supervisor.log_tail("ingest") == "deaf")
+    wait_until(lambda: supervisor.log_tail("ingest") == "deaf")
     process = psutil.Process(running(tmp_path)["ingest"])
     supervisor.stop(["ingest"])
     assert not process.is_running()
@@ -103,7 +96,7 @@ def test_leftovers_of_a_child_are_found_and_ended(supervisor: Supervisor, tmp_pa
     def orphaned() -> bool:
         return any(each.pid != running(tmp_path)["agent"] for each in psutil.Process().children())
 
-    until(orphaned)
+    wait_until(orphaned)
     supervisor.stop(["agent"])
     assert left_behind(tmp_path)
     assert supervisor.end_leftovers(tmp_path) == 1
@@ -122,8 +115,8 @@ one.start(Program("web", lambda: {SLEEP!r}, dict(os.environ)))
 time.sleep(600)
 """
     parent = subprocess.Popen([sys.executable, "-c", program_text], cwd=ROOT)
-    until(lambda: (tmp_path / "processes.json").exists())
+    wait_until(lambda: (tmp_path / "processes.json").exists())
     child = psutil.Process(running(tmp_path)["web"])
     parent.kill()
     parent.wait()
-    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import wait_until
 from worker_agent.protocol import codec
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
@@ -237,11 +238,3 @@ def free_ports(count: int) -> list[int]:
     for door in doors:
         door.close()
     return ports
-
-
-def wait_until(true: Any, timeout_s: float, what: str) -> None:
-    """Poll until `true()`; fails with `what` otherwise."""
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.02)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.stack import wait_until
+from tests.waiting import wait_until
 from worker_agent.machine.processes import identify
 from worker_agent.machine.sandbox import TIMED_OUT
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.plans import make_launch, make_plan
-from tests.agent.replica.test_shim import DRIVER, Running, wait_until
+from tests.agent.replica.test_shim import DRIVER, Running
+from tests.waiting import wait_until
 from worker_agent.daemon.core import Key
 from worker_agent.daemon.unreturned import TOLD_S, LeftBehind
 from worker_agent.machine import cgroup, gpu_memory, oom

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.plans import make_launch, make_plan, make_spec
+from tests.waiting import wait_until
 from worker_agent.machine.processes import Identity, is_alive, of_sessions
 from worker_agent.protocol.codec import decode_record, encode_plan
 from worker_agent.protocol.plan import Plan
@@ -92,13 +93,6 @@ class Running:
         request = StopRequest(at=time.time(), cause=cause, reason=reason, grace_s=grace_s, stacks=stacks, save=save)
         write_stop(Path(self.plan.folder), request)
         self.process.send_signal(signal.SIGTERM)
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture

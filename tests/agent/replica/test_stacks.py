@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from worker_agent.machine.processes import read_stat
 from worker_agent.protocol.states import Role
 from worker_agent.replica import stacks
@@ -154,7 +154,4 @@ def test_the_threads_of_this_process() -> None:
 
 
 def _wait_for_state(pid: int, state: str) -> None:
-    deadline = time.monotonic() + 10
-    while (stat := read_stat(pid)) is None or stat.state != state:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: (stat := read_stat(pid)) is not None and stat.state == state)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.gang import Gang, Zygote, gang, wait_until
+from tests.trainer.gang import Gang, Zygote, gang
+from tests.waiting import wait_until
 from worker_agent.protocol.checkpoint import MARKER
 from worker_agent.protocol.records import Checkpointed, Facts, Stream
 from worker_agent.protocol.states import Cause, Strategy

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.gang import Gang, Member, Zygote, gang, wait_until
+from tests.trainer.gang import Gang, Member, Zygote, gang
+from tests.waiting import wait_until
 from worker_agent.protocol.states import Cause, Strategy
 from worker_agent.replica.checkpoint_folder import complete_in
 from worker_agent.replica.folder import read_shim_state, write_stop

@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.trainer.gang import Gang, Member, Zygote, gang, wait_until
+from tests.trainer.gang import Gang, Member, Zygote, gang
+from tests.waiting import wait_until
 from worker_agent.protocol import codec
 from worker_agent.protocol.records import Facts
 from worker_agent.protocol.states import Cause, Keras, Kind, Strategy

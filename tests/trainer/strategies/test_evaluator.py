@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.gang import Zygote, gang, wait_until
+from tests.trainer.gang import Zygote, gang
+from tests.waiting import wait_until
 from worker_agent.protocol.states import Cause, Strategy
 
 pytestmark = pytest.mark.tf

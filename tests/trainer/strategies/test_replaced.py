@@ -9,7 +9,8 @@ import msgspec
 import pytest
 import tensorflow as tf
 
-from tests.trainer.gang import Gang, Member, Zygote, gang, wait_until
+from tests.trainer.gang import Gang, Member, Zygote, gang
+from tests.waiting import wait_until
 from worker_agent.protocol import codec
 from worker_agent.protocol.records import Checkpointed, Facts
 from worker_agent.protocol.states import Cause, Strategy

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from tests.agent.plans import make_launch, make_plan, make_spec
-from tests.agent.stack import wait_until
 from tests.trainer.gang import RECIPES, Zygote, gang
+from tests.waiting import wait_until
 from worker_agent.daemon.probes.building import Builder, Built
 from worker_agent.daemon.transfer.program_store import CodeStore
 from worker_agent.daemon.zygotes import Zygotes
@@ -245,7 +245,7 @@ def test_it_ends_with_the_agent(tmp_path: Path, warm: Zygotes) -> None:
     (tmp_path / PLAN_FILE).write_bytes(encode_plan(plan))
     line = warm.try_out(tmp_path / PLAN_FILE, plan.launch, wait=threading.Event().wait)
     assert line is not None
-    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), timeout_s=60)
+    wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), within_s=60)
     line.close()
     wait_until(lambda: identify(int((tmp_path / "pid").read_text())) is None)
 
