@@ -9,8 +9,8 @@ import os
 import signal
 import socket
 import sys
-import threading
 from pathlib import Path
+from queue import SimpleQueue
 from urllib.parse import urlsplit
 
 import structlog
@@ -132,18 +132,22 @@ def _run(given: argparse.Namespace, data: Path, identity: AgentIdentity) -> None
     present = located(identity)
     if present != identity:
         write_identity(data, present)
-    leaving = threading.Event()
+    received = 0
+    leave: SimpleQueue[None] = SimpleQueue()
 
-    def leave(*_: object) -> None:
-        if leaving.is_set():
+    def receive(*_: object) -> None:
+        # No `Event.set`: a signal may come while this thread holds the event's lock on its way into `wait`.
+        nonlocal received
+        received += 1
+        if received > 1:
             os._exit(1)
-        leaving.set()
+        leave.put(None)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, leave)
+        signal.signal(number, receive)
     agent = Agent(data, present, with_zygotes=given.zygote)
     agent.start()
-    leaving.wait()
+    leave.get()
     agent.close(end_replicas=given.end_replicas_on_exit)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event
 
 import httpx
 import redis
@@ -21,6 +20,7 @@ from redis.exceptions import RedisError
 from orchestrator.embedded import folder, ports, programs, redis_server
 from orchestrator.embedded.programs import Program
 from orchestrator.embedded.supervisor import Supervisor
+from orchestrator.end_signals import EndSignals
 
 CLUSTER = "local"
 ADMINISTRATOR = "admin"
@@ -66,7 +66,7 @@ class Installation:
     """One run on one data folder. `stopping` is set by the signal handlers; `say` prints a line."""
 
     def __init__(
-        self, options: Options, *, root: Path, own: Mapping[str, str], say: Callable[[str], None], stopping: Event
+        self, options: Options, *, root: Path, own: Mapping[str, str], say: Callable[[str], None], stopping: EndSignals
     ) -> None:
         self._options, self._root, self._own, self._say, self._stopping = options, root, own, say, stopping
         self._data, self._began = options.data, datetime.now(UTC)

@@ -9,7 +9,6 @@ import signal
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
-from threading import Event
 from typing import Any, TextIO
 
 from django.conf import settings
@@ -18,6 +17,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from redis import Redis
 from redis.exceptions import RedisError
 
+from orchestrator.end_signals import EndSignals
 from orchestrator.ingest import ENTRIES_PER_READ, PASSING, Ingest
 
 logger = logging.getLogger(__name__)
@@ -37,17 +37,15 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run the loop."""
-        stop = Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        end = EndSignals(signal.SIGTERM, signal.SIGINT)
         redis = Redis.from_url(
             settings.REDIS_URL, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S
         )
         turns = _Turns(Ingest(redis))
         turns.lock()
         logger.info("ingest listens to %s", settings.REDIS_URL.rpartition("@")[2])
-        while not stop.is_set():
-            stop.wait(turns.take())
+        while not end.is_set():
+            end.wait(turns.take())
         turns.end()
         logger.info("ingest ends: %s", dict(turns.ingest.counts))
 

@@ -2,14 +2,13 @@
 
 import logging
 import signal
-import threading
 from datetime import UTC, datetime
-from types import FrameType
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.db import DatabaseError, close_old_connections, connection
 
+from orchestrator.end_signals import EndSignals
 from orchestrator.services.sweep import reconcile
 
 logger = logging.getLogger(__name__)
@@ -22,17 +21,11 @@ class Command(BaseCommand):
 
     def handle(self, *args: object, **options: object) -> None:
         """Sweep until told to end."""
-        ending = threading.Event()
-
-        def end(_signal: int, _frame: FrameType | None) -> None:
-            ending.set()
-
-        signal.signal(signal.SIGTERM, end)
-        signal.signal(signal.SIGINT, end)
+        end = EndSignals(signal.SIGTERM, signal.SIGINT)
         logger.info("the sweep runs every %g s", settings.SWEEP_EVERY_S)
-        while not ending.is_set():
+        while not end.is_set():
             self.step()
-            ending.wait(settings.SWEEP_EVERY_S)
+            end.wait(settings.SWEEP_EVERY_S)
         connection.close()
 
     def step(self) -> None:

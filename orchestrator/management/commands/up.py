@@ -5,7 +5,6 @@ import os
 import signal
 from argparse import ArgumentParser
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 from django.conf import settings
@@ -15,6 +14,7 @@ from orchestrator.embedded import folder
 from orchestrator.embedded.ports import PortInUse
 from orchestrator.embedded.redis_server import NoRedis
 from orchestrator.embedded.startup import Entrance, Installation, Options, StartFailed, Stopped
+from orchestrator.end_signals import EndSignals
 
 MOST_NODES = 16
 NO_NODES = "Jobs wait until a machine joins"
@@ -43,9 +43,7 @@ class Command(BaseCommand):
             held = folder.lock(wanted.data)
         except folder.FolderInUse as error:
             raise CommandError(str(error)) from None
-        stopping = Event()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, lambda *_: stopping.set())
+        stopping = EndSignals(signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         try:
             installation = Installation(
                 wanted, root=settings.BASE_DIR, own=dict(os.environ), say=self._say, stopping=stopping
