@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from benchmarks.loop_rivals import LEARNING_RATE, BareMesh, BarePipe, BareReplicas, BareServed, Course, Fit, timed
 from worker_agent.trainer.emit import log
-from worker_agent.trainer.recipe.recipe_file import Program
+from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import Size
 from worker_agent.trainer.script.fitpatch import correct_fit
 
@@ -88,7 +88,7 @@ class Rounds(keras.callbacks.Callback):
         asked = self._asked
         steps, batch = asked["steps"], asked["batch"]
         size = Size(rows=steps * batch, batch=batch, steps_per_epoch=steps, epochs=asked["epochs"])
-        course = Course(program=Program(sys.modules[__name__], asked), size=size, seed=asked["seed"])
+        course = Course(program=Recipe(sys.modules[__name__], asked), size=size, seed=asked["seed"])
         strategy = self.model.distribute_strategy
         match asked["strategy"]:
             case "tensor_parallel":

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from worker_agent.trainer.recipe import data
-from worker_agent.trainer.recipe.recipe_file import Program
+from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import Size
 from worker_agent.trainer.strategies.served import batch_dealing
 
@@ -27,7 +27,7 @@ LEARNING_RATE = 0.05
 class Course:
     """The training that all rivals take. `size.steps_per_epoch` steps make one round."""
 
-    program: Program
+    program: Recipe
     size: Size
     seed: int
 

@@ -13,7 +13,7 @@ from typing import Protocol, SupportsFloat, SupportsInt
 SERIES_FILE = "TRAINYARD_SERIES"
 
 
-class Voice(Protocol):
+class Listener(Protocol):
     """What the launcher hands in."""
 
     def scalars(self, step: int, scalars: dict[str, float]) -> None:
@@ -23,7 +23,7 @@ class Voice(Protocol):
         """How far the training is; 0 for what is not known."""
 
 
-_voice: Voice | None = None
+_listener: Listener | None = None
 
 
 def log(step: SupportsInt, /, **scalars: SupportsFloat) -> None:
@@ -32,8 +32,8 @@ def log(step: SupportsInt, /, **scalars: SupportsFloat) -> None:
     Anything that counts as a number will do, as NumPy's and eager tensors do; what does not raises here.
     """
     number, values = int(step), {name: float(value) for name, value in scalars.items()}
-    if _voice is not None:
-        _voice.scalars(number, values)
+    if _listener is not None:
+        _listener.scalars(number, values)
     elif not _append({"step": number, "scalars": values}):
         _say(f"step {number}  " + "  ".join(f"{name} {value:.4g}" for name, value in values.items()))
 
@@ -41,16 +41,16 @@ def log(step: SupportsInt, /, **scalars: SupportsFloat) -> None:
 def progress(step: SupportsInt, *, of: int = 0, epoch: int = 0, epochs: int = 0) -> None:
     """How far the training is: `progress(100, of=5000, epoch=1, epochs=10)`; leave out what is not known."""
     number = int(step)
-    if _voice is not None:
-        _voice.progress(number, of, epoch, epochs)
+    if _listener is not None:
+        _listener.progress(number, of, epoch, epochs)
     elif not _append({"step": number, "of": of, "epoch": epoch, "epochs": epochs}):
         _say(f"step {number}" + (f"/{of}" if of else "") + (f"  epoch {epoch}/{epochs}" if epochs else ""))
 
 
-def connect(voice: Voice | None) -> None:
-    """For the launcher: from now on `voice` is spoken to. A forked child lacks the threads behind it, and appends."""
-    global _voice
-    _voice = voice
+def connect(listener: Listener | None) -> None:
+    """For the launcher: from now on `listener` is told. A forked child lacks the threads behind it, and appends."""
+    global _listener
+    _listener = listener
 
 
 def _append(line: dict[str, object]) -> bool:

@@ -6,7 +6,7 @@ import pytest
 
 from worker_agent.protocol.states import Cause
 from worker_agent.trainer.failure import failure_of
-from worker_agent.trainer.loop.voice import not_finite
+from worker_agent.trainer.loop.training_report import not_finite
 from worker_agent.trainer.outcome import ExitCode, TrainingFailed, code_of
 
 

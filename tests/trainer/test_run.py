@@ -12,7 +12,7 @@ from worker_agent.trainer import __main__ as trainer
 from worker_agent.trainer.loop.pace import GROWTH, STEPS_MAX, TARGET_S, Pace
 from worker_agent.trainer.outcome import ExitCode, TrainingFailed
 from worker_agent.trainer.recipe.run_size import size_of
-from worker_agent.trainer.training_run import Run, from_plan, members, task_of, threads_for
+from worker_agent.trainer.training_run import TrainingRun, from_plan, members, task_of, threads_for
 
 CLUSTER = {"cluster": {"chief": ["a:1"], "worker": ["a:2", "b:2"], "ps": ["[::1]:3"]}}
 
@@ -63,9 +63,9 @@ def test_a_chief_computes_where_no_coordinator_is_needed() -> None:
     assert threads_for(gang, Strategy.MULTI_WORKER_MIRRORED, host="a", cores=8) == 4
     assert threads_for(gang, Strategy.PARAMETER_SERVER, host="a", cores=8) == 8
     spec = make_spec(strategy=Strategy.MULTI_WORKER_MIRRORED)
-    run = Run(entry=Path(), code=Path(), spec=spec, role=Role.WORKER, index=1, gang=gang)
+    run = TrainingRun(entry=Path(), code=Path(), spec=spec, role=Role.WORKER, index=1, gang=gang)
     assert (run.chief, run.workers, run.place, run.lead.name) == (False, 3, 2, "chief:0")
-    chief = Run(entry=Path(), code=Path(), spec=spec, role=Role.CHIEF, gang=gang)
+    chief = TrainingRun(entry=Path(), code=Path(), spec=spec, role=Role.CHIEF, gang=gang)
     assert (chief.chief, chief.place) == (True, 0)
 
 

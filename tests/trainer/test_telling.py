@@ -8,8 +8,7 @@ from pathlib import Path
 
 import trainyard
 from trainyard import telling
-from worker_agent.trainer.emit import Emitter
-from worker_agent.trainer.script.voice import RecipeVoice
+from worker_agent.trainer.emit import Emitter, RecipeLog
 
 PROGRAM = """
 import os, sys, trainyard
@@ -54,7 +53,7 @@ def test_in_a_recipe_it_is_a_point_like_any_other() -> None:
         def log(self, step: int, /, **scalars: float) -> None:
             told.append((step, scalars))
 
-    telling.connect(RecipeVoice(Told()))
+    telling.connect(RecipeLog(Told()))
     try:
         trainyard.log(5, loss=0.5)
         trainyard.progress(5, of=10)

@@ -9,8 +9,8 @@ from worker_agent.protocol.records import Stream
 from worker_agent.replica import stacks
 from worker_agent.trainer.arguments import parser, run_of
 from worker_agent.trainer.emit import PrintSink, SpoolSink
-from worker_agent.trainer.outcome import ExitCode, TrainingFailed
-from worker_agent.trainer.process import conduct, leave
+from worker_agent.trainer.outcome import ExitCode, TrainingFailed, leave
+from worker_agent.trainer.process import conduct
 from worker_agent.trainer.training_run import from_plan
 
 

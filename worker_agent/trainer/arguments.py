@@ -9,7 +9,7 @@ from worker_agent.protocol.states import DeviceKind, Keras, Role, Strategy
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.recipe.params import effective_params, from_text
-from worker_agent.trainer.training_run import CHIEF_COMPUTES, Run, computing_roles, members, task_of
+from worker_agent.trainer.training_run import CHIEF_COMPUTES, TrainingRun, computing_roles, members, task_of
 
 CROSS_DEVICE = ["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"]
 COMMUNICATION = ["auto", "ring", "nccl"]
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     return parse
 
 
-def run_of(given: argparse.Namespace) -> Run:
+def run_of(given: argparse.Namespace) -> TrainingRun:
     """The run the arguments describe; TF_CONFIG of the environment makes this process one of a gang.
 
     Raises `TrainingFailed` for what the recipe does not know.
@@ -88,7 +88,7 @@ def run_of(given: argparse.Namespace) -> Run:
         communication=given.communication,
         tpu=given.tpu,
     )
-    return Run(
+    return TrainingRun(
         entry=recipe,
         code=recipe.parent,
         spec=spec,

@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Protocol, TextIO
@@ -274,6 +274,20 @@ def log(step: int, /, **scalars: float) -> None:
     """
     if _current is not None:
         _current.log(int(step), **{name: float(value) for name, value in scalars.items()})
+
+
+class RecipeLog:
+    """What `trainyard.log` reaches from within a recipe: points. How far the training is, the loop itself tells."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self._emitter = emitter
+
+    def scalars(self, step: int, scalars: Mapping[str, float]) -> None:
+        """One point of each scalar at `step`."""
+        self._emitter.log(step, **scalars)
+
+    def progress(self, step: int, total_steps: int, epoch: int, epochs: int) -> None:
+        """Nothing."""
 
 
 def say(text: str) -> None:

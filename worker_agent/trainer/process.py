@@ -1,6 +1,5 @@
 """The life of one training process: from the recipe's text to an exit status. Shared by plan and laptop mode."""
 
-import os
 import sys
 import traceback
 from time import time
@@ -10,28 +9,27 @@ from worker_agent.protocol.job.job_spec import keras_of
 from worker_agent.protocol.records import Failure
 from worker_agent.protocol.states import Cause, Keras, Kind, Role, Strategy
 from worker_agent.replica.verdict import PAUSED_PHASE, PREEMPTED_PHASE
-from worker_agent.trainer.emit import Emitter, Sink, install
+from worker_agent.trainer.emit import Emitter, RecipeLog, Sink, install
 from worker_agent.trainer.failure import failure_of
 from worker_agent.trainer.outcome import ExitCode, Paused, Stopped, code_of
 from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.script import launcher
-from worker_agent.trainer.script.voice import RecipeVoice
 from worker_agent.trainer.setup import keras_alias, packages, rendezvous
 from worker_agent.trainer.setup.stopping import StopSignal, take_sigterm
 from worker_agent.trainer.strategies.interface import Task, room_of
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.training_run import TrainingRun
 
 # Whose processes meet at the chief's door before TensorFlow makes one of them.
 _MEET_IN_PYTHON = frozenset({Strategy.MULTI_WORKER_MIRRORED, Strategy.TENSOR_PARALLEL})
 
 
-def conduct(run: Run, sink: Sink) -> int:
+def conduct(run: TrainingRun, sink: Sink) -> int:
     """Run it to its end, say how it ended, and return the status to leave with. Call it in the main thread."""
     if run.spec.kind is Kind.SCRIPT:
         return launcher.conduct(run, sink)
     take_sigterm()
     emitter = install(Emitter(sink))
-    trainyard.telling.connect(RecipeVoice(emitter))
+    trainyard.telling.connect(RecipeLog(emitter))
     stop = StopSignal(leave=emitter.close, folder=run.folder)
     try:
         _train(run, emitter, stop)
@@ -53,14 +51,7 @@ def conduct(run: Run, sink: Sink) -> int:
     return code
 
 
-def leave(code: int) -> None:
-    """End now. TensorFlow's threads and a gang's services do not survive a slow interpreter shutdown in good order."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
-def _train(run: Run, emitter: Emitter, stop: StopSignal) -> None:
+def _train(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
     packages.provide(run, emitter)
     recipe_file.check(run.entry)
     meeting = None
@@ -86,7 +77,7 @@ def _left(wish: SystemExit, emitter: Emitter) -> int:
     return code
 
 
-def _explained(error: Exception, run: Run, emitter: Emitter, stop: StopSignal) -> ExitCode:
+def _explained(error: Exception, run: TrainingRun, emitter: Emitter, stop: StopSignal) -> ExitCode:
     if stop.asked:  # peers that stop at the same moment make each other's collectives fail
         return ExitCode.STOPPED
     failure = failure_of(error, code=run.code, gang_size=len(run.gang))

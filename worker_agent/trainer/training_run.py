@@ -29,7 +29,7 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class TrainingRun:
     """What was asked for (`spec`), and what was decided for this process.
 
     `rendezvous_key` is the same for all processes of one attempt and for nobody else. `scaled_rate` is the learning
@@ -98,11 +98,11 @@ class Run:
         return self.index + after_chief
 
 
-def from_plan(plan: Plan, *, cores: int) -> Run:
+def from_plan(plan: Plan, *, cores: int) -> TrainingRun:
     """The run an agent asks for."""
     launch, spec = plan.launch, plan.launch.spec
     gang = members(launch.tf_config)
-    return Run(
+    return TrainingRun(
         entry=Path(plan.entry),
         code=Path(plan.code),
         spec=spec,

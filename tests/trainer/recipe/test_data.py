@@ -13,7 +13,7 @@ import tensorflow as tf
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe import data
 from worker_agent.trainer.recipe.division import Policy, divide, file_count
-from worker_agent.trainer.recipe.recipe_file import Program
+from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import size_of
 
 pytestmark = pytest.mark.tf
@@ -33,7 +33,7 @@ def rows_of(build: Callable[..., Any]) -> data.Rows:
     module = ModuleType("recipe")
     module.build_model = lambda params: None
     module.build_dataset = build
-    return data.Rows(Program(module, {}), "train")
+    return data.Rows(Recipe(module, {}), "train")
 
 
 def numbered(count: int) -> data.Rows:

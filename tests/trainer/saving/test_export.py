@@ -10,7 +10,7 @@ import pytest
 from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.states import Strategy
 from worker_agent.trainer.saving import export
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.training_run import TrainingRun
 
 
 class Model:
@@ -30,11 +30,11 @@ class Model:
         (Path(path) / "variables" / "variables.index").write_text("index")
 
 
-def run_in(folder: Path) -> Run:
+def run_in(folder: Path) -> TrainingRun:
     spec = JobSpec(
         name="x", cluster="", code=CodeRef(sha256="", entry="recipe.py"), strategy=Strategy.ONE_DEVICE, epochs=1
     )
-    return Run(entry=Path("recipe.py"), code=Path(), spec=spec, artifacts=folder / "artifacts")
+    return TrainingRun(entry=Path("recipe.py"), code=Path(), spec=spec, artifacts=folder / "artifacts")
 
 
 def test_model_saved_model_and_metrics_are_left(tmp_path: Path) -> None:

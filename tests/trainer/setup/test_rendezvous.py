@@ -13,7 +13,7 @@ from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.states import Cause, Strategy
 from worker_agent.trainer.outcome import Stopped, TrainingFailed
 from worker_agent.trainer.setup import rendezvous
-from worker_agent.trainer.training_run import Member, Run
+from worker_agent.trainer.training_run import Member, TrainingRun
 
 
 class NoStop:
@@ -28,10 +28,10 @@ class NoStop:
 
 
 @pytest.fixture
-def runs() -> list[Run]:
+def runs() -> list[TrainingRun]:
     """Three workers of one gang."""
     gang = tuple(Member(role="worker", index=i, host="127.0.0.1", port=port) for i, port in enumerate(free_ports(3)))
-    base = Run(
+    base = TrainingRun(
         entry=Path("r.py"),
         code=Path(),
         spec=JobSpec(
@@ -48,7 +48,7 @@ def soon() -> float:
     return monotonic() + 5
 
 
-def joining(run: Run) -> tuple[threading.Thread, list[Exception]]:
+def joining(run: TrainingRun) -> tuple[threading.Thread, list[Exception]]:
     """`join` in a thread, and what it raised."""
     raised: list[Exception] = []
 
@@ -63,7 +63,7 @@ def joining(run: Run) -> tuple[threading.Thread, list[Exception]]:
     return thread, raised
 
 
-def test_everybody_meets_and_the_port_is_free_for_tensorflow(runs: list[Run]) -> None:
+def test_everybody_meets_and_the_port_is_free_for_tensorflow(runs: list[TrainingRun]) -> None:
     meeting = rendezvous.Meeting(runs[0])
     threads = [joining(run) for run in runs[1:]]
     meeting.gather(deadline=soon(), stop=NoStop())
@@ -74,7 +74,7 @@ def test_everybody_meets_and_the_port_is_free_for_tensorflow(runs: list[Run]) ->
             assert raised == []
 
 
-def test_probes_and_strangers_do_not_count(runs: list[Run]) -> None:
+def test_probes_and_strangers_do_not_count(runs: list[TrainingRun]) -> None:
     meeting = rendezvous.Meeting(runs[0])
     socket.create_connection(("127.0.0.1", runs[0].me.port)).close()
     stranger, _ = joining(replace(runs[1], rendezvous_key="2/1", rendezvous_timeout_s=0.5))
@@ -87,7 +87,7 @@ def test_probes_and_strangers_do_not_count(runs: list[Run]) -> None:
         stranger.join(6)
 
 
-def test_a_guest_that_leaves_again_has_not_come(runs: list[Run]) -> None:
+def test_a_guest_that_leaves_again_has_not_come(runs: list[TrainingRun]) -> None:
     meeting = rendezvous.Meeting(runs[0])
     with socket.create_connection(("127.0.0.1", runs[0].me.port)) as guest:
         guest.sendall(b'{"key": "1/1", "name": "worker:1"}\n')
@@ -96,13 +96,13 @@ def test_a_guest_that_leaves_again_has_not_come(runs: list[Run]) -> None:
     assert "worker:2" in told.value.message
 
 
-def test_worker_0_that_never_comes_is_named(runs: list[Run]) -> None:
+def test_worker_0_that_never_comes_is_named(runs: list[TrainingRun]) -> None:
     with pytest.raises(TrainingFailed, match="worker:0") as told:
         rendezvous.join(runs[2], runs[0].me, deadline=monotonic() + 0.2, stop=NoStop())
     assert told.value.cause is Cause.RENDEZVOUS_TIMEOUT
 
 
-def test_who_waits_with_worker_0_names_who_is_missing_too(runs: list[Run]) -> None:
+def test_who_waits_with_worker_0_names_who_is_missing_too(runs: list[TrainingRun]) -> None:
     """Its own time may be over first."""
     meeting = rendezvous.Meeting(runs[0])
     waiting, raised = joining(replace(runs[1], rendezvous_timeout_s=0.5))
@@ -114,14 +114,14 @@ def test_who_waits_with_worker_0_names_who_is_missing_too(runs: list[Run]) -> No
     assert "worker:0" not in str(told)
 
 
-def test_only_the_missing_ones_are_named(runs: list[Run]) -> None:
+def test_only_the_missing_ones_are_named(runs: list[TrainingRun]) -> None:
     with rendezvous.listen(runs[1].me), pytest.raises(TrainingFailed) as told:
         rendezvous.wait_for_ports(runs[0], runs[0].others, deadline=monotonic() + 0.2, stop=NoStop())
     assert "worker:2" in told.value.message
     assert "worker:1" not in told.value.message
 
 
-def test_a_stop_ends_every_wait(runs: list[Run]) -> None:
+def test_a_stop_ends_every_wait(runs: list[TrainingRun]) -> None:
     asked = NoStop(asked=True)
     with pytest.raises(Stopped):
         rendezvous.Meeting(runs[0]).gather(deadline=soon(), stop=asked)
@@ -131,7 +131,7 @@ def test_a_stop_ends_every_wait(runs: list[Run]) -> None:
         rendezvous.wait_for_ports(runs[0], runs[0].others, deadline=soon(), stop=asked)
 
 
-def test_a_taken_port_is_told(runs: list[Run]) -> None:
+def test_a_taken_port_is_told(runs: list[TrainingRun]) -> None:
     with (
         socket.create_server(("127.0.0.1", runs[0].me.port)),
         pytest.raises(TrainingFailed, match="meant for worker:0, is taken") as told,

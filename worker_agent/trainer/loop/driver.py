@@ -16,7 +16,7 @@ from worker_agent.trainer.loop.learner import Learner
 from worker_agent.trainer.loop.pace import Pace
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.loop.step import Steps
-from worker_agent.trainer.loop.voice import Voice
+from worker_agent.trainer.loop.training_report import TrainingReport
 from worker_agent.trainer.recipe.run_size import Size
 from worker_agent.trainer.saving.gang_checkpoints import Checkpoints
 from worker_agent.trainer.setup.memory import peak_bytes
@@ -39,7 +39,7 @@ class Driver:
         average_state: Callable[[], None],
         callbacks: list[Any],
         emitter: Emitter,
-        voice: Voice,
+        report: TrainingReport,
         stop: StopSignal,
         checkpoints: Checkpoints,
         steps_per_execution: int = 0,
@@ -52,7 +52,7 @@ class Driver:
         self._validation = validation
         self._average_state = average_state
         self._emitter = emitter
-        self._voice = voice
+        self._report = report
         self._stop = stop
         self._checkpoints = checkpoints
         self._pace = Pace(fixed=steps_per_execution)
@@ -98,7 +98,7 @@ class Driver:
             with self._emitter.pulse.during("validating") as moves:
                 logs |= {f"val_{name}": value for name, value in self._validation.run(moves).items()}
         seconds = perf_counter() - began
-        self._voice.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._rate.now, seconds=seconds)
+        self._report.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._rate.now, seconds=seconds)
         self._emitter.facts(memory_bytes=peak_bytes())
         with self._emitter.pulse.during("callbacks"):
             self._callbacks.on_epoch_end(epoch, logs)
@@ -129,8 +129,8 @@ class Driver:
         if first:  # its time is that of tracing, and would flatten every chart of rates
             self._emitter.phase("training")
         else:
-            self._voice.rates(step=self._done, step_time_s=seconds / count, steps_per_s=count / seconds)
-        self._voice.execution(first_step=self._done - count + 1, losses=losses.tolist(), seconds=seconds)
+            self._report.rates(step=self._done, step_time_s=seconds / count, steps_per_s=count / seconds)
+        self._report.execution(first_step=self._done - count + 1, losses=losses.tolist(), seconds=seconds)
         if self._per_step:
             for i, loss in enumerate(losses.tolist()):
                 self._callbacks.on_train_batch_end(in_epoch + i, {"loss": loss})

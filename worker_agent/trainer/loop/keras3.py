@@ -7,7 +7,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from worker_agent.trainer.loop.learner import Learner, PerThread, RowsHere, own_parts, replica_number, require
+from worker_agent.trainer.loop.compiled_model import own_parts, require
+from worker_agent.trainer.loop.learner import Learner
+from worker_agent.trainer.loop.per_thread import PerThread, RowsHere
 from worker_agent.trainer.loop.reduce import all_reduce
 from worker_agent.trainer.outcome import TrainingFailed
 
@@ -197,3 +199,9 @@ def _weigh_by_rows(tracker: Any, rows: RowsHere) -> None:
 
 def _or_zero(loss: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     return tf.where(rows > 0, loss, tf.zeros_like(loss))
+
+
+def replica_number() -> Any:
+    """This replica's place among all; 0 outside of replicas."""
+    context = tf.distribute.get_replica_context()
+    return 0 if context is None else context.replica_id_in_sync_group

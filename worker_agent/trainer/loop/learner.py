@@ -1,22 +1,17 @@
 """A recipe's compiled model made ready for a synchronous strategy: one face for Keras 3 and tf_keras.
 
 The loop speaks to a `Learner` only. What differs between the two flavours, and every private name of theirs that the
-loop leans on, stands in `keras3.py` and `legacy.py`.
+loop leans on, stands in `keras3.py` and `tf_keras.py`; `learners.py` chooses.
 """
 
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from worker_agent.trainer.outcome import NodeLacks, TrainingFailed
-from worker_agent.trainer.setup import runtime
+from worker_agent.trainer.loop.compiled_model import has_own_step
 
 
 class Learner(ABC):
@@ -108,96 +103,3 @@ class Learner(ABC):
         """The metric in which a `train_step` of the recipe's own keeps its mean loss, if it keeps one."""
         found = [metric for metric in self.model.metrics if metric.name == "loss"]
         return next((metric for metric in found if hasattr(metric, "total") and hasattr(metric, "count")), None)
-
-
-class PerThread:
-    """A collection of which each thread sees its own."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-        self._here = threading.local()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._mine(), name)
-
-    def __getitem__(self, place: Any) -> Any:
-        return self._mine()[place]
-
-    def __contains__(self, each: Any) -> bool:
-        return each in self._mine()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._mine())
-
-    def __len__(self) -> int:
-        return len(self._mine())
-
-    def _mine(self) -> Any:
-        if not hasattr(self._here, "items"):
-            self._here.items = self._make()
-        return self._here.items
-
-
-class RowsHere(threading.local):
-    """The rows of the batch that this replica works on: replicas of one process are traced in a thread each."""
-
-    count: Any = None
-
-
-def learner_of(model: Any, strategy: tf.distribute.Strategy) -> Learner:
-    """The model of `build_model`, ready; raises `TrainingFailed` when it cannot be trained."""
-    check_model(model)
-    if keras.__name__ == "tf_keras":
-        from worker_agent.trainer.loop.legacy import Legacy
-
-        return Legacy(model, strategy)
-    from worker_agent.trainer.loop.keras3 import Keras3
-
-    return Keras3(model, strategy)
-
-
-def has_own_step(model: Any) -> bool:
-    """True for a model whose class brings a train_step."""
-    return type(model).train_step is not keras.Model.train_step
-
-
-def own_parts(model: Any) -> int:
-    """How many steps the recipe's optimizer would accumulate by itself; those of tf_keras cannot."""
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    return getattr(optimizer, "gradient_accumulation_steps", None) or 1
-
-
-def check_model(model: Any) -> Any:
-    """`model` if it can be trained; raises `TrainingFailed`."""
-    if not isinstance(model, keras.Model):
-        kind = f"{type(model).__module__}.{type(model).__name__}"
-        raise TrainingFailed(f"build_model() returned {kind}, not a Keras model.")
-    if getattr(model, "optimizer", None) is None:
-        raise TrainingFailed("build_model() returned a model that is not compiled: call model.compile(…) in it.")
-    return model
-
-
-def require(owner: Any, *names: str) -> None:
-    """Raise one clear sentence when Keras no longer has a name that the loop leans on."""
-    missing = [name for name in names if not hasattr(owner, name)]
-    if missing:
-        raise NodeLacks(
-            f"{runtime.keras_in_words()} has no {getattr(owner, '__name__', type(owner).__name__)}.{missing[0]}, which "
-            "the training loop needs: install a version that this release of Trainyard was tested with."
-        )
-
-
-def private(module: str, name: str) -> Any:
-    """A name from inside Keras; raises the same sentence where there is none."""
-    try:
-        home = import_module(module)
-    except ImportError:
-        home = ModuleType(module)
-    require(home, name)
-    return getattr(home, name)
-
-
-def replica_number() -> Any:
-    """This replica's place among all; 0 outside of replicas."""
-    context = tf.distribute.get_replica_context()
-    return 0 if context is None else context.replica_id_in_sync_group

@@ -7,10 +7,10 @@ import tensorflow as tf
 
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe.run_size import Size
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.training_run import TrainingRun
 
 
-def rate_of(run: Run, optimizer: Any, size: Size, *, replicas: int) -> "Rate":
+def rate_of(run: TrainingRun, optimizer: Any, size: Size, *, replicas: int) -> "Rate":
     """As the job asks for it: scaled to `replicas` in sync, warmed up over so many of its epochs."""
     spec = run.spec
     return Rate(

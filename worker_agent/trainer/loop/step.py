@@ -10,7 +10,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from worker_agent.trainer.loop.learner import Learner, has_own_step
+from worker_agent.trainer.loop.compiled_model import has_own_step
+from worker_agent.trainer.loop.learner import Learner
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.loop.reduce import added, all_reduce, divided
 from worker_agent.trainer.outcome import TrainingFailed

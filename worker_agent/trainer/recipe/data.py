@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe.division import Division, Policy, divide, file_count, files_of
-from worker_agent.trainer.recipe.recipe_file import Program
+from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import Size
 
 SHUFFLE_ROWS_MAX = 10_000
@@ -27,7 +27,7 @@ _SETS = {"train": "training"}  # by split, where the set is called otherwise
 class Rows:
     """The rows of one split. A recipe is asked for the whole set once, however often it is needed."""
 
-    def __init__(self, program: Program, split: str) -> None:
+    def __init__(self, program: Recipe, split: str) -> None:
         self._program = program
         self._split = split
 

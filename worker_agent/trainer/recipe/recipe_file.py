@@ -21,7 +21,7 @@ from worker_agent.trainer.recipe.params import effective_params
 REQUIRED = {"build_model": ("params",), "build_dataset": ("params", "split")}  # with what they have to take
 
 
-class Program:
+class Recipe:
     """A loaded recipe together with the values of its hyper-parameters."""
 
     def __init__(self, module: ModuleType, params: Mapping[str, ParamValue]) -> None:
@@ -73,7 +73,7 @@ def check(entry: Path) -> None:
         raise TrainingFailed(f"{entry.name} has no {' and no '.join(f'{name}()' for name in missing)}.")
 
 
-def load(entry: Path, code: Path, params: Mapping[str, ParamValue]) -> Program:
+def load(entry: Path, code: Path, params: Mapping[str, ParamValue]) -> Recipe:
     """Run the recipe file; its own folder and the program's come first on the import path."""
     for folder in (code, entry.parent):
         if str(folder) not in sys.path:
@@ -89,7 +89,7 @@ def load(entry: Path, code: Path, params: Mapping[str, ParamValue]) -> Program:
         if not callable(function):
             raise TrainingFailed(f"{name} in {entry.name} is not a function.")
         _check_parameters(name, function, wanted)
-    return Program(module, params)
+    return Recipe(module, params)
 
 
 def _check_parameters(name: str, function: Callable[..., Any], wanted: tuple[str, ...]) -> None:

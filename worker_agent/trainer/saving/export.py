@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from worker_agent.trainer.emit import say
-from worker_agent.trainer.recipe.recipe_file import Program
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.recipe.recipe_file import Recipe
+from worker_agent.trainer.training_run import TrainingRun
 
 MODEL_NAME = "model.keras"
 SAVED_MODEL_NAME = "saved_model.zip"
 METRICS_NAME = "metrics.json"
 
 
-def write(run: Run, program: Program, model: Any, *, metrics: Mapping[str, float], steps: int) -> None:
+def write(run: TrainingRun, program: Recipe, model: Any, *, metrics: Mapping[str, float], steps: int) -> None:
     """All files into `run.artifacts`, each whole or not at all. A model that cannot be a SavedModel is told of."""
     if run.artifacts is None:
         return

@@ -44,7 +44,7 @@ from worker_agent.trainer.outcome import Paused, TrainingFailed
 from worker_agent.trainer.recipe.run_size import Size
 from worker_agent.trainer.saving.acknowledged import Heard
 from worker_agent.trainer.setup import runtime
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.training_run import TrainingRun
 
 PREFIX = "state"
 POLL_S = 0.5
@@ -117,7 +117,7 @@ def name_of_place(place: int) -> str:
 class Checkpoints:
     """The checkpoints of this process's training."""
 
-    def __init__(self, run: Run, emitter: Emitter) -> None:
+    def __init__(self, run: TrainingRun, emitter: Emitter) -> None:
         self._run = run
         self._emitter = emitter
         self._every = run.spec.checkpoint_steps
@@ -323,7 +323,7 @@ def _over(attempt: int) -> str:
     return f"over-a{attempt}"
 
 
-def _chosen(run: Run) -> tuple[Path, Marker | None]:
+def _chosen(run: TrainingRun) -> tuple[Path, Marker | None]:
     """The checkpoint to begin with: the one that was named or, where that is torn, the newest whole one before it."""
     if run.restore is None:
         return Path(), None

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from worker_agent.trainer.script.voice import ScriptVoice
+from worker_agent.trainer.script.script_report import ScriptReport
 
 LOOK_EVERY_S = 0.5
 FILES_MAX = 200
@@ -28,8 +28,8 @@ _KINDS = frozenset({"train", "validation", "val", "eval", "evaluation", "test"})
 class EventFiles:
     """The event files of this process."""
 
-    def __init__(self, voice: ScriptVoice, folders: list[Path]) -> None:
-        self._voice = voice
+    def __init__(self, report: ScriptReport, folders: list[Path]) -> None:
+        self._report = report
         self._folders = folders
         self._read: dict[str, int] = {}
         self._closing = threading.Event()
@@ -91,7 +91,7 @@ class EventFiles:
             number = _scalar(value)
             if number is not None:
                 scalars[prefix + value.tag] = number
-        self._voice.found(int(event.step), scalars)
+        self._report.found(int(event.step), scalars)
 
 
 def _scalar(value: Any) -> float | None:

@@ -15,9 +15,9 @@ from worker_agent.protocol.job.job_spec import keras_of
 from worker_agent.protocol.records import FactValue
 from worker_agent.protocol.states import Keras
 from worker_agent.trainer.script.imports import when_imported
-from worker_agent.trainer.script.voice import ScriptVoice
+from worker_agent.trainer.script.script_report import ScriptReport
 from worker_agent.trainer.setup.memory import Memory
-from worker_agent.trainer.training_run import Run, computing_roles
+from worker_agent.trainer.training_run import TrainingRun, computing_roles
 
 MEMORY_EVERY_S = 2.0
 
@@ -25,12 +25,12 @@ MEMORY_EVERY_S = 2.0
 class ScriptFacts:
     """One per process: tells at once what is known, and goes on until `close`."""
 
-    def __init__(self, run: Run, voice: ScriptVoice) -> None:
-        self._voice = voice
-        self._memory = Memory(voice.facts)
+    def __init__(self, run: TrainingRun, report: ScriptReport) -> None:
+        self._report = report
+        self._memory = Memory(report.facts)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="script-facts", daemon=True)
-        voice.facts(**_known(run))
+        report.facts(**_known(run))
         self._thread.start()
         # TensorFlow's `Server.join` holds the interpreter: what a server needs is told before it comes to that.
         when_imported("tensorflow", self._needs_memory)
@@ -54,12 +54,12 @@ class ScriptFacts:
     def _watch_strategies(self, module: ModuleType) -> None:
         """What a strategy consists of is told."""
         library: Any = module
-        _after_making(library.StrategyBase, lambda strategy: self._voice.facts(**facts_of(strategy)))
+        _after_making(library.StrategyBase, lambda strategy: self._report.facts(**facts_of(strategy)))
 
     def _watch_meshes(self, module: ModuleType) -> None:
         """How a mesh is laid out is told."""
         layout: Any = module
-        _after_making(layout.Mesh, lambda mesh: self._voice.facts(mesh=_dimensions(mesh)))
+        _after_making(layout.Mesh, lambda mesh: self._report.facts(mesh=_dimensions(mesh)))
 
 
 def facts_of(strategy: Any) -> dict[str, FactValue]:
@@ -89,7 +89,7 @@ def _communication(extended: Any, devices: list[str]) -> str:
     return type(getattr(extended, "_cross_device_ops", extended)).__name__.removesuffix("Extended")
 
 
-def _known(run: Run) -> dict[str, FactValue]:
+def _known(run: TrainingRun) -> dict[str, FactValue]:
     """What the launcher knows before the program begins. A `fit` corrects the Keras, a strategy the devices."""
     known: dict[str, FactValue] = {}
     package = "tf_keras" if keras_of(run.spec) is Keras.TF_KERAS else "keras"

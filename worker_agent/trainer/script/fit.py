@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from worker_agent.trainer.script.facts import facts_of
-from worker_agent.trainer.script.voice import ScriptVoice
+from worker_agent.trainer.script.script_report import ScriptReport
 
 EVERY_BATCH_UNTIL = 50
 POINTS_EVERY_S = 0.1
@@ -25,8 +25,8 @@ RESULT_WAIT_S = 2.0
 class Fits:
     """All calls of `fit` in this process, counted as one training."""
 
-    def __init__(self, voice: ScriptVoice) -> None:
-        self.voice = voice
+    def __init__(self, report: ScriptReport) -> None:
+        self.report = report
         self.steps = 0
         self.epochs = 0
 
@@ -71,7 +71,7 @@ class Fits:
             try:
                 return fit(*bound.args, **bound.kwargs)
             finally:
-                self.voice.stepping(expected=False)
+                self.report.stepping(expected=False)
 
         return watched
 
@@ -86,7 +86,7 @@ class _Metrics:
     def __init__(self, fits: Fits, keras: str) -> None:
         super().__init__()
         self._fits = fits
-        self._voice = fits.voice
+        self._report = fits.report
         self._keras = keras
         self._lock = threading.Lock()
         self._divisor = 1
@@ -107,7 +107,7 @@ class _Metrics:
         several = bool(getattr(getattr(strategy, "extended", None), "_in_multi_worker_mode", bool)())
         if self.sums_batches and several:
             self._divisor = replicas
-        self._voice.facts(**{"keras": self._keras, "replicas_in_sync": replicas, **facts_of(strategy)})
+        self._report.facts(**{"keras": self._keras, "replicas_in_sync": replicas, **facts_of(strategy)})
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Epochs are numbered from 1 for people."""
@@ -116,11 +116,11 @@ class _Metrics:
             self._first_epoch = epoch
         with self._lock:
             self._step_of_epoch = self._step
-        self._voice.stepping(expected=True)
+        self._report.stepping(expected=True)
 
     def on_test_begin(self, logs: Any = None) -> None:
         """The epoch is validated: no step is due."""
-        self._voice.stepping(expected=False)
+        self._report.stepping(expected=False)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Steps up to `batch` of this epoch are done (or, under parameter servers, handed out)."""
@@ -131,7 +131,7 @@ class _Metrics:
                 return
             self._step = step
             if step - self._step_of_epoch == self._epoch_steps:
-                self._voice.stepping(expected=False)
+                self._report.stepping(expected=False)
             is_due = step - self._begun <= EVERY_BATCH_UNTIL or now - self._told_at >= POINTS_EVERY_S
             if not is_due:
                 return
@@ -143,8 +143,8 @@ class _Metrics:
             values = _numbers(logs, self._divisor)
             with self._lock:
                 self._told_step, self._told_names = step, frozenset(values)
-            self._voice.points(step, values)
-        self._voice.points(step, rates)
+            self._report.points(step, values)
+        self._report.points(step, rates)
         self._tell_progress(step)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -156,11 +156,11 @@ class _Metrics:
             if self._epoch_steps is None:
                 self._epoch_steps = step - self._step_of_epoch
         scalars = _learning_rate(self.model) | metrics
-        self._voice.points(step, {name: value for name, value in scalars.items() if name not in told})
-        self._voice.epoch(self._fits.epochs + epoch - (self._first_epoch or 0) + 1, metrics)
+        self._report.points(step, {name: value for name, value in scalars.items() if name not in told})
+        self._report.epoch(self._fits.epochs + epoch - (self._first_epoch or 0) + 1, metrics)
         self._tell_progress(step)
-        self._voice.stepping(expected=False)
-        self._voice.facts(**_parameters(self.model))
+        self._report.stepping(expected=False)
+        self._report.facts(**_parameters(self.model))
 
     def on_train_end(self, logs: Any = None) -> None:
         """The next `fit` counts on from here."""
@@ -173,7 +173,7 @@ class _Metrics:
         epochs = int(self.params.get("epochs") or 0) - (self._first_epoch or 0)
         total = self._begun + epochs * self._epoch_steps if self._epoch_steps else 0
         done = self._fits.epochs + self._epoch - (self._first_epoch or 0) + 1
-        self._voice.counted(step, max(total, step if total else 0), done, self._fits.epochs + epochs)
+        self._report.counted(step, max(total, step if total else 0), done, self._fits.epochs + epochs)
 
     def _rates(self, step: int, now: float) -> dict[str, float]:
         seconds, steps = now - self._rated_at, step - self._rated_step
@@ -184,7 +184,7 @@ class _Metrics:
 
     def _later(self, step: int, logs: Any) -> None:
         if self._results is None:
-            self._results = _Results(self._voice)
+            self._results = _Results(self._report)
         self._results.add(step, logs)
 
 
@@ -194,8 +194,8 @@ class _Results:
     While one is awaited, of those that come meanwhile only the latest is kept.
     """
 
-    def __init__(self, voice: ScriptVoice) -> None:
-        self._voice = voice
+    def __init__(self, report: ScriptReport) -> None:
+        self._report = report
         self._news = threading.Condition()
         self._next: tuple[int, Any] | None = None
         self._over = False
@@ -224,7 +224,7 @@ class _Results:
                     return
                 (step, result), self._next = self._next, None
             try:
-                self._voice.points(step, _numbers(result.fetch(), 1))
+                self._report.points(step, _numbers(result.fetch(), 1))
             except Exception:  # the step failed or was cancelled: fit itself says so
                 continue
 

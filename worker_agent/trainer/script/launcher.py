@@ -33,17 +33,17 @@ from worker_agent.trainer.script.fit import Fits
 from worker_agent.trainer.script.fitpatch import correct_fit
 from worker_agent.trainer.script.imports import when_imported
 from worker_agent.trainer.script.lines import Lines
+from worker_agent.trainer.script.script_report import ScriptReport
 from worker_agent.trainer.script.stopping import ScriptStop
-from worker_agent.trainer.script.voice import ScriptVoice
 from worker_agent.trainer.setup import keras_alias, packages, rendezvous
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.training_run import TrainingRun
 
 TPU_RETRY_S = 0.5
 FILES_READ_MAX = 300
 FILE_BYTES_MAX = 1_000_000
 
 
-def conduct(run: Run, sink: Sink) -> int:
+def conduct(run: TrainingRun, sink: Sink) -> int:
     """Run the script to its end, say how it ended, and return the status to leave with. Call it in the main thread."""
     emitter = install(Emitter(sink))
     stop = ScriptStop(run.folder, leave=emitter.close)
@@ -60,7 +60,7 @@ def conduct(run: Run, sink: Sink) -> int:
     return code
 
 
-def sets_environment(run: Run) -> bool:
+def sets_environment(run: TrainingRun) -> bool:
     """Whether the program sets variables itself that count before TensorFlow is imported; never raises."""
     try:
         return inspect_script(_sources(run)).sets_environment
@@ -68,7 +68,7 @@ def sets_environment(run: Run) -> bool:
         return False
 
 
-def _launch(run: Run, emitter: Emitter, stop: ScriptStop) -> int:
+def _launch(run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> int:
     folder = working_folder(run)
     packages.provide(run, emitter)
     info = inspect_script(_sources(run))
@@ -77,15 +77,15 @@ def _launch(run: Run, emitter: Emitter, stop: ScriptStop) -> int:
     _meet(run, emitter, stop)
     if run.spec.tpu:
         _find_tpu(run, emitter, stop)
-    voice = ScriptVoice(emitter, leads=run.chief)
-    facts = ScriptFacts(run, voice)
+    report = ScriptReport(emitter, leads=run.chief)
+    facts = ScriptFacts(run, report)
     if not runs_script(run.role, run.spec.strategy, info):
         _serve(emitter, stop)
-    events = EventFiles(voice, [folder, Path(os.environ.get("TMPDIR", folder))])
-    lines = _listen(voice)
+    events = EventFiles(report, [folder, Path(os.environ.get("TMPDIR", folder))])
+    lines = _listen(report)
     if info.dtensor_meets:
         _name_dtensor_clients(run)
-    _reach_libraries(run, Fits(voice), events)
+    _reach_libraries(run, Fits(report), events)
     emitter.phase("training", _told(run, info))
     try:
         main_module.run(run.entry, arguments=run.spec.arguments, folder=folder)
@@ -95,11 +95,11 @@ def _launch(run: Run, emitter: Emitter, stop: ScriptStop) -> int:
         lines.close()
         events.close()
         facts.close()
-        voice.flush()
+        report.flush()
     return ExitCode.COMPLETED
 
 
-def _reach_libraries(run: Run, fits: Fits, events: EventFiles) -> None:
+def _reach_libraries(run: TrainingRun, fits: Fits, events: EventFiles) -> None:
     """What is done to libraries, each when the script imports it."""
     if keras_of(run.spec) is Keras.TF_KERAS:
         keras_alias.remove()  # of a warm start for recipes; for a script, `import keras` means Keras 3
@@ -115,7 +115,7 @@ def _reach_libraries(run: Run, fits: Fits, events: EventFiles) -> None:
     when_imported("tf_keras.src.engine.training", fits.watch_tf_keras)
 
 
-def _set_up(run: Run, tensorflow: ModuleType) -> None:
+def _set_up(run: TrainingRun, tensorflow: ModuleType) -> None:
     """Threads, and as many logical CPUs as the job has devices. A script that sets its own, sets its own."""
     tf: Any = tensorflow
     if run.threads:
@@ -126,7 +126,7 @@ def _set_up(run: Run, tensorflow: ModuleType) -> None:
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * run.devices)
 
 
-def _meet(run: Run, emitter: Emitter, stop: ScriptStop) -> None:
+def _meet(run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> None:
     """The gang meets before the script runs; an evaluator stands outside of it."""
     if not any(member.name == f"{run.role}:{run.index}" for member in run.gang):
         return
@@ -153,14 +153,14 @@ def _serve(emitter: Emitter, stop: ScriptStop) -> None:
     stop.wait()
 
 
-def _listen(voice: ScriptVoice) -> Lines:
+def _listen(report: ScriptReport) -> Lines:
     """`trainyard.log` reaches us: from this process at once, from others of the script through a file."""
-    trainyard.telling.connect(voice)
+    trainyard.telling.connect(report)
     path = Path(os.environ.setdefault("TRAINYARD_SERIES", f"{os.environ.get('TMPDIR', '.')}/trainyard-series.jsonl"))
-    return Lines(path, voice)
+    return Lines(path, report)
 
 
-def _name_dtensor_clients(run: Run) -> None:
+def _name_dtensor_clients(run: TrainingRun) -> None:
     """Under tensor parallelism over several processes: what DTensor reads instead of TF_CONFIG.
 
     A program that makes no mesh over them would wait in TensorFlow for the others without end.
@@ -175,7 +175,7 @@ def _name_dtensor_clients(run: Run) -> None:
     os.environ.setdefault("DTENSOR_JOBS", ",".join(f"{host}:{m.port}" for host, m in zip(hosts, clients, strict=True)))
 
 
-def _find_tpu(run: Run, emitter: Emitter, stop: ScriptStop) -> None:
+def _find_tpu(run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> None:
     """Name the TPU to the program, once something answers at its address: TensorFlow would ask there without end."""
     tpu = os.environ.setdefault("TPU_NAME", run.spec.tpu)
     emitter.phase("rendezvous", tpu)
@@ -186,7 +186,7 @@ def _find_tpu(run: Run, emitter: Emitter, stop: ScriptStop) -> None:
         stop.pause(TPU_RETRY_S)
 
 
-def _sources(run: Run) -> list[tuple[str, str]]:
+def _sources(run: TrainingRun) -> list[tuple[str, str]]:
     """The program's Python files, the entry first."""
     files = sorted(path for path in run.code.rglob("*.py") if path.is_file() and path != run.entry)
     found = [run.entry, *files[:FILES_READ_MAX]]
@@ -197,7 +197,7 @@ def _sources(run: Run) -> list[tuple[str, str]]:
     ]
 
 
-def working_folder(run: Run) -> Path:
+def working_folder(run: TrainingRun) -> Path:
     """Where the script is run; raises `TrainingFailed` where the program has no such folder."""
     try:
         folder = run.code.joinpath(*safe_parts(run.spec.working_dir)) if run.spec.working_dir else run.code
@@ -208,7 +208,7 @@ def working_folder(run: Run) -> Path:
     return folder
 
 
-def _told(run: Run, info: ScriptInfo) -> str:
+def _told(run: TrainingRun, info: ScriptInfo) -> str:
     """What the log says of the start, in one line; returned as the phase's detail."""
     keras = {Keras.TF_KERAS: "tf_keras", Keras.KERAS3: "Keras 3"}[keras_of(run.spec)]
     line = " ".join(["python", run.spec.code.entry, *run.spec.arguments])
@@ -217,7 +217,7 @@ def _told(run: Run, info: ScriptInfo) -> str:
     return line[:200]
 
 
-def _explained(error: BaseException, run: Run, emitter: Emitter, stop: ScriptStop) -> int:
+def _explained(error: BaseException, run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> int:
     if stop.asked:  # peers that stop at the same moment make each other's collectives fail
         return ExitCode.STOPPED
     if isinstance(error, TrainingFailed):

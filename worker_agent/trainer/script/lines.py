@@ -4,7 +4,7 @@ import json
 import threading
 from pathlib import Path
 
-from worker_agent.trainer.script.voice import ScriptVoice
+from worker_agent.trainer.script.script_report import ScriptReport
 
 LOOK_EVERY_S = 0.2
 
@@ -12,9 +12,9 @@ LOOK_EVERY_S = 0.2
 class Lines:
     """The file that `TRAINYARD_SERIES` names."""
 
-    def __init__(self, path: Path, voice: ScriptVoice) -> None:
+    def __init__(self, path: Path, report: ScriptReport) -> None:
         self._path = path
-        self._voice = voice
+        self._report = report
         self._read_bytes = 0
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="series-lines", daemon=True)
@@ -45,8 +45,8 @@ class Lines:
         try:
             said = json.loads(line)
             if "scalars" in said:
-                self._voice.scalars(int(said["step"]), {str(k): float(v) for k, v in said["scalars"].items()})
+                self._report.scalars(int(said["step"]), {str(k): float(v) for k, v in said["scalars"].items()})
             else:
-                self._voice.progress(int(said["step"]), int(said["of"]), int(said["epoch"]), int(said["epochs"]))
+                self._report.progress(int(said["step"]), int(said["of"]), int(said["epoch"]), int(said["epochs"]))
         except (ValueError, KeyError, TypeError, AttributeError):  # somebody else wrote into the file
             return

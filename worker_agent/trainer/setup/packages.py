@@ -22,7 +22,7 @@ from pathlib import Path
 from worker_agent.protocol.job.requirements import digest_of, lines_of, problem_of
 from worker_agent.trainer.emit import Emitter, say
 from worker_agent.trainer.outcome import TrainingFailed
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.training_run import TrainingRun
 
 LIMIT_S = 900.0
 KEPT_S = 30 * 86_400.0
@@ -30,7 +30,7 @@ KEPT_S = 30 * 86_400.0
 _READY = ".ready"
 
 
-def provide(run: Run, emitter: Emitter) -> None:
+def provide(run: TrainingRun, emitter: Emitter) -> None:
     """Put what the job requires on the import path, of this process and of those it starts.
 
     Raises `TrainingFailed` with pip's own reason.

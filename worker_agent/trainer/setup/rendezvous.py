@@ -18,7 +18,7 @@ from time import monotonic, sleep
 from worker_agent.protocol.states import Cause
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.setup.stopping import StopSignal
-from worker_agent.trainer.training_run import Member, Run
+from worker_agent.trainer.training_run import Member, TrainingRun
 
 RETRY_S = 0.02
 HELLO_BYTES = 1024
@@ -28,7 +28,7 @@ SPEAK_S = 1.0
 class Meeting:
     """Worker 0's side: an open door from the moment the object is made."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrainingRun) -> None:
         self._run = run
         self._door = listen(run.me)
         self._door.settimeout(RETRY_S)
@@ -70,13 +70,13 @@ class Meeting:
             _tell_missing(came, waiting)
 
 
-def join(run: Run, host: Member, *, deadline: float, stop: StopSignal) -> None:
+def join(run: TrainingRun, host: Member, *, deadline: float, stop: StopSignal) -> None:
     """The other workers' side: say hello to `host` until it answers, then wait until TensorFlow listens there."""
     hear_go(run, host, deadline=deadline, stop=stop)
     wait_for_ports(run, [host], deadline=deadline, stop=stop)
 
 
-def hear_go(run: Run, host: Member, *, deadline: float, stop: StopSignal) -> None:
+def hear_go(run: TrainingRun, host: Member, *, deadline: float, stop: StopSignal) -> None:
     """Say hello to `host` until it answers that everybody is there. Who is missing is named: the host, or whom it has
     told to be missing as well."""
     missing = [host.name]
@@ -87,7 +87,7 @@ def hear_go(run: Run, host: Member, *, deadline: float, stop: StopSignal) -> Non
         sleep(RETRY_S)
 
 
-def wait_for_ports(run: Run, members: list[Member], *, deadline: float, stop: StopSignal) -> None:
+def wait_for_ports(run: TrainingRun, members: list[Member], *, deadline: float, stop: StopSignal) -> None:
     """Until each of `members` accepts connections. Raises `TrainingFailed` naming who does not."""
     missing = list(members)
     while missing:
@@ -136,7 +136,7 @@ def tensorflow_guard(timeout_s: float) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
-def never_came(run: Run, names: list[str]) -> TrainingFailed:
+def never_came(run: TrainingRun, names: list[str]) -> TrainingFailed:
     """The failure that names who did not come."""
     where = {member.name: f"{member.name} ({member.host}:{member.port})" for member in run.gang}
     who = ", ".join(where.get(name, name) for name in names)
@@ -145,7 +145,7 @@ def never_came(run: Run, names: list[str]) -> TrainingFailed:
     )
 
 
-def _hear(run: Run, host: Member, stop: StopSignal, deadline: float) -> list[str] | None:
+def _hear(run: TrainingRun, host: Member, stop: StopSignal, deadline: float) -> list[str] | None:
     """Who is missing, as the host says it last, while the line holds: nobody when it says "go", None when it says
     nothing."""
     stop.check()

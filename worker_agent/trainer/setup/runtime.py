@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from worker_agent.protocol.states import DeviceKind
 from worker_agent.trainer.outcome import TrainingFailed
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.training_run import TrainingRun
 
 
-def configure(run: Run) -> list[str]:
+def configure(run: TrainingRun) -> list[str]:
     """Configure devices and threads; the names of the devices this replica computes on, as strategies take them."""
     if run.threads:
         tf.config.threading.set_intra_op_parallelism_threads(run.threads)

@@ -9,9 +9,9 @@ from typing import Any
 
 from worker_agent.trainer.loop.driver import Driver
 from worker_agent.trainer.loop.rate import Rate
-from worker_agent.trainer.loop.voice import Voice
+from worker_agent.trainer.loop.training_report import TrainingReport
 from worker_agent.trainer.outcome import Paused
-from worker_agent.trainer.recipe.recipe_file import Program
+from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import Size
 from worker_agent.trainer.saving.gang_checkpoints import Checkpoints
 from worker_agent.trainer.strategies.interface import Task
@@ -28,7 +28,7 @@ class Trained:
 def take(
     task: Task,
     *,
-    recipe: Program,
+    recipe: Recipe,
     learner: Any,
     steps: Any,
     rate: Rate,
@@ -43,8 +43,8 @@ def take(
     `checkpoints` have their state already. `leave_together` returns in all processes of the gang at once: none leaves a
     paused training while the chief still saves."""
     run = task.run
-    voice = Voice(task.emitter, size, leads=run.chief, workers=workers)
-    voice.last_metrics = checkpoints.metrics
+    report = TrainingReport(task.emitter, size, leads=run.chief, workers=workers)
+    report.last_metrics = checkpoints.metrics
     driver = Driver(
         learner=learner,
         steps=steps,
@@ -54,7 +54,7 @@ def take(
         average_state=average_state,
         callbacks=recipe.callbacks(),
         emitter=task.emitter,
-        voice=voice,
+        report=report,
         stop=task.stop,
         checkpoints=checkpoints,
         steps_per_execution=run.spec.steps_per_execution,
@@ -67,4 +67,4 @@ def take(
     checkpoints.finish()
     if run.chief:
         task.emitter.phase("saving")
-    return Trained(steps=done, metrics=voice.last_metrics)
+    return Trained(steps=done, metrics=report.last_metrics)

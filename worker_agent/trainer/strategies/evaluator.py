@@ -14,7 +14,8 @@ from worker_agent.protocol.records import Summary
 from worker_agent.protocol.states import Strategy
 from worker_agent.trainer.emit import say
 from worker_agent.trainer.loop.evaluate import Evaluation
-from worker_agent.trainer.loop.learner import Learner, learner_of
+from worker_agent.trainer.loop.learner import Learner
+from worker_agent.trainer.loop.learners import learner_of
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe import data, recipe_file
 from worker_agent.trainer.recipe.run_size import size_of
@@ -59,7 +60,7 @@ def train(task: Task) -> None:
 
 
 def _rebuilt(
-    task: Task, recipe: recipe_file.Program, rows: tf.data.Dataset, alone: tf.distribute.Strategy
+    task: Task, recipe: recipe_file.Recipe, rows: tf.data.Dataset, alone: tf.distribute.Strategy
 ) -> tuple[Learner, list[Any]]:
     """The model in this process alone, and its variables in the order in which the chief lists them."""
     spec = task.run.spec

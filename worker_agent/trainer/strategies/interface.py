@@ -14,7 +14,7 @@ from worker_agent.protocol.states import Role, Strategy
 from worker_agent.trainer.emit import Emitter
 from worker_agent.trainer.setup.rendezvous import Meeting
 from worker_agent.trainer.setup.stopping import StopSignal
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.training_run import TrainingRun
 
 _ROOMS = {
     Strategy.ONE_DEVICE: "mirrored.one_device",
@@ -35,7 +35,7 @@ class Task:
     `meeting` is the open door of a gang's worker 0, None in every other process.
     """
 
-    run: Run
+    run: TrainingRun
     devices: list[str]
     emitter: Emitter
     stop: StopSignal
@@ -46,7 +46,7 @@ class Task:
         return monotonic() + self.run.rendezvous_timeout_s
 
 
-def room_of(run: Run) -> Callable[[Task], None]:
+def room_of(run: TrainingRun) -> Callable[[Task], None]:
     """The `train` of the strategy's room; an evaluator has one of its own, whatever the strategy."""
     name = "evaluator" if run.role is Role.EVALUATOR else _ROOMS[run.spec.strategy]
     module = import_module(f"worker_agent.trainer.strategies.{name}")

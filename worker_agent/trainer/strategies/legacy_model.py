@@ -9,12 +9,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker_agent.trainer.loop.learner import check_model
-from worker_agent.trainer.recipe.recipe_file import Program
+from worker_agent.trainer.loop.compiled_model import check_model
+from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.setup import runtime
 
 
-def build(recipe: Program, rows: tf.data.Dataset, *, seed: int) -> Any:
+def build(recipe: Recipe, rows: tf.data.Dataset, *, seed: int) -> Any:
     """The recipe's model with weights, optimizer slots and metrics, from `seed`. `rows` are some of its input."""
     runtime.seed_everything(seed)
     model = check_model(recipe.model())

@@ -9,7 +9,7 @@ from worker_agent.protocol.records import LEAVING_PHASE
 from worker_agent.protocol.states import DeviceKind, Role
 from worker_agent.trainer.setup.memory import Memory
 from worker_agent.trainer.strategies.interface import Task
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.training_run import TrainingRun
 
 MEMORY_EVERY_S = 10.0
 
@@ -35,7 +35,7 @@ def serve(task: Task, *, once_there: Callable[[], None] = lambda: None) -> None:
         task.stop.pause(MEMORY_EVERY_S)
 
 
-def _server_config(run: Run) -> tf.compat.v1.ConfigProto:
+def _server_config(run: TrainingRun) -> tf.compat.v1.ConfigProto:
     """A server knows nothing of `tf.config`: its devices, memory and threads have to be said once more."""
     config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=run.threads)
     config.gpu_options.allow_growth = True

@@ -30,12 +30,11 @@ from worker_agent.protocol.job.requirements import lines_of
 from worker_agent.protocol.states import Keras, Kind, Strategy
 from worker_agent.replica.folder import PLAN_FILE, RESULT_FILE
 from worker_agent.trainer.failure import failure_of
-from worker_agent.trainer.outcome import NodeLacks, TrainingFailed
-from worker_agent.trainer.process import leave
+from worker_agent.trainer.outcome import NodeLacks, TrainingFailed, leave
 from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.script import launcher
 from worker_agent.trainer.setup import keras_alias
-from worker_agent.trainer.training_run import Run, from_plan
+from worker_agent.trainer.training_run import TrainingRun, from_plan
 from worker_agent.trainer.trial.surroundings import Surroundings
 
 _UNKNOWN = -2  # tf.data.UNKNOWN_CARDINALITY
@@ -55,7 +54,7 @@ class Check:
     node has GPUs.
     """
 
-    def __init__(self, run: Run, *, trains: bool = True, offline: bool = False, gpus: bool = True) -> None:
+    def __init__(self, run: TrainingRun, *, trains: bool = True, offline: bool = False, gpus: bool = True) -> None:
         self.findings: list[Finding] = []
         self.facts: dict[str, str] = {}
         self._run = run
@@ -80,7 +79,7 @@ class Check:
         recipe_file.check(self._run.entry)
         if keras_of(self._spec) is Keras.TF_KERAS:
             keras_alias.install()
-        from worker_agent.trainer.loop.learner import check_model
+        from worker_agent.trainer.loop.compiled_model import check_model
         from worker_agent.trainer.recipe.data import Rows
         from worker_agent.trainer.setup import runtime
 
@@ -106,7 +105,7 @@ class Check:
             self.facts["Parameters"] = _number(int(model.count_params()))
         self._validate(recipe, Rows(recipe, "validation"))
 
-    def _stages(self, recipe: recipe_file.Program) -> Any:
+    def _stages(self, recipe: recipe_file.Recipe) -> Any:
         """One for each device of the gang."""
         from worker_agent.trainer.strategies.pipe.stages import Plan
 
@@ -116,7 +115,7 @@ class Check:
 
     def _settings(self, model: Any) -> int:
         """What the job's strategy would refuse of this model; the parts in which the loop would compute a step."""
-        from worker_agent.trainer.loop.learner import own_parts
+        from worker_agent.trainer.loop.compiled_model import own_parts
         from worker_agent.trainer.loop.rate import rate_of
         from worker_agent.trainer.loop.step import check_jit, check_own_step
         from worker_agent.trainer.recipe.run_size import Size
@@ -148,7 +147,7 @@ class Check:
         rate_of(self._run, getattr(model.optimizer, "inner_optimizer", model.optimizer), size, replicas=1)
         return parts
 
-    def _divide(self, recipe: recipe_file.Program, rows: Any, *, parts: int) -> Any:
+    def _divide(self, recipe: recipe_file.Recipe, rows: Any, *, parts: int) -> Any:
         """Which worker would read what, and whether it suffices; the rows of one, or all where nobody reads apart."""
         from worker_agent.trainer.recipe.division import Policy
 
@@ -197,9 +196,9 @@ class Check:
         self._stage = stage
         return found
 
-    def _lay_out(self, recipe: recipe_file.Program, model: Any, dataset: Any) -> None:
+    def _lay_out(self, recipe: recipe_file.Recipe, model: Any, dataset: Any) -> None:
         """What splits each variable, once all of them are there."""
-        from worker_agent.trainer.loop.learner import private
+        from worker_agent.trainer.loop.compiled_model import private
         from worker_agent.trainer.strategies.tensor import layouts
         from worker_agent.trainer.strategies.tensor.tensor_parallel import symbols
 
@@ -217,7 +216,7 @@ class Check:
         model.fit(dataset.batch(rows).take(1), epochs=1, verbose=0)
         self.facts["First batch"] = f"{rows} rows, one step done"
 
-    def _validate(self, recipe: recipe_file.Program, rows: Any) -> None:
+    def _validate(self, recipe: recipe_file.Recipe, rows: Any) -> None:
         """The validation rows, as whoever judges by them would ask for them."""
         from worker_agent.trainer.recipe.data import check_judged
 

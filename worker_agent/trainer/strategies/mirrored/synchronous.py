@@ -8,7 +8,8 @@ from typing import Any
 import tensorflow as tf
 
 from worker_agent.trainer.loop.evaluate import Evaluation, state_averager
-from worker_agent.trainer.loop.learner import Learner, learner_of
+from worker_agent.trainer.loop.learner import Learner
+from worker_agent.trainer.loop.learners import learner_of
 from worker_agent.trainer.loop.rate import Rate, rate_of
 from worker_agent.trainer.loop.step import Steps
 from worker_agent.trainer.outcome import TrainingFailed
@@ -123,7 +124,7 @@ def _resume(checkpoints: Checkpoints, strategy: tf.distribute.Strategy, rate: Ra
         raise TrainingFailed("The processes of this gang found different checkpoints: the folder is not shared by all.")
 
 
-def _validation(task: Task, learner: Learner, recipe: recipe_file.Program) -> Evaluation | None:
+def _validation(task: Task, learner: Learner, recipe: recipe_file.Recipe) -> Evaluation | None:
     rows = data.Rows(recipe, "validation")
     if task.run.spec.validation == "evaluator" or not rows.exist:
         return None

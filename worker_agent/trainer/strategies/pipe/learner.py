@@ -4,8 +4,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker_agent.trainer.loop.compiled_model import check_model, has_own_step, own_parts
 from worker_agent.trainer.loop.keras3 import Keras3
-from worker_agent.trainer.loop.learner import check_model, has_own_step, own_parts
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.saving.gang_checkpoints import Variables
 from worker_agent.trainer.strategies.pipe.stages import Plan

@@ -110,7 +110,7 @@ def _tell(task: Task, learner: PipeLearner) -> None:
     )
 
 
-def _drive(task: Task, recipe: recipe_file.Program, learner: PipeLearner, rows: data.Rows, size: Size) -> None:
+def _drive(task: Task, recipe: recipe_file.Recipe, learner: PipeLearner, rows: data.Rows, size: Size) -> None:
     run, spec = task.run, task.run.spec
     checkpoints = Checkpoints(run, task.emitter)
     train_data = data.training_input(learner.strategy, rows, size, seed=spec.seed, start_step=checkpoints.start.step)
@@ -144,7 +144,7 @@ def _drive(task: Task, recipe: recipe_file.Program, learner: PipeLearner, rows: 
     export.write(run, recipe, learner.model, metrics=trained.metrics, steps=trained.steps)
 
 
-def _validation(task: Task, learner: PipeLearner, recipe: recipe_file.Program) -> Any:
+def _validation(task: Task, learner: PipeLearner, recipe: recipe_file.Recipe) -> Any:
     rows = data.Rows(recipe, "validation")
     if not rows.exist:
         return None

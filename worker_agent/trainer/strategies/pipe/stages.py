@@ -8,12 +8,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from worker_agent.trainer.loop.learner import private
+from worker_agent.trainer.loop.compiled_model import private
 from worker_agent.trainer.outcome import TrainingFailed
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.training_run import TrainingRun
 
 
-def device_names(run: Run) -> list[str]:
+def device_names(run: TrainingRun) -> list[str]:
     """The devices of all workers, in order: one stage on each."""
     job = "worker" if len(run.gang) > 1 else "localhost"
     kind = run.device_kind.value.upper()

@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker_agent.trainer.recipe import data
-from worker_agent.trainer.recipe.recipe_file import Program
+from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import Size
 
 DIVISION = {
@@ -51,7 +51,7 @@ class Place:
             self._moved_at = self._clock()
 
 
-def training_batches(recipe: Program, size: Size, *, seed: int, start_step: tf.Tensor) -> tf.data.Dataset:
+def training_batches(recipe: Recipe, size: Size, *, seed: int, start_step: tf.Tensor) -> tf.data.Dataset:
     """(number, batch) without end, from number `start_step`; batch n is that of step n, from 0."""
     options = tf.data.Options()
     options.deterministic = True  # whatever the recipe prefers: a number has to mean the same batch everywhere
@@ -70,7 +70,7 @@ def training_batches(recipe: Program, size: Size, *, seed: int, start_step: tf.T
     return endless.enumerate(start_step).prefetch(tf.data.AUTOTUNE)
 
 
-def validation_batches(recipe: Program, *, batch: int) -> tf.data.Dataset:
+def validation_batches(recipe: Recipe, *, batch: int) -> tf.data.Dataset:
     """(number, batch) of the validation rows, each once, in their own order."""
     return recipe.dataset("validation", (1, 0)).batch(batch).enumerate().prefetch(tf.data.AUTOTUNE)
 

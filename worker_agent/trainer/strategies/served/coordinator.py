@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from worker_agent.trainer.emit import say
 from worker_agent.trainer.loop.pace import Pace
-from worker_agent.trainer.loop.voice import Voice
+from worker_agent.trainer.loop.training_report import TrainingReport
 from worker_agent.trainer.recipe import data, recipe_file
 from worker_agent.trainer.recipe.run_size import size_of
 from worker_agent.trainer.saving import export
@@ -59,8 +59,8 @@ class Coordinator:
                 self._recipe, self._size, seed=run.spec.seed, start_step=self._place.read()
             )
         )
-        self._voice = Voice(task.emitter, self._size, leads=True, workers=1)
-        self._voice.last_metrics = self._checkpoints.metrics
+        self._report = TrainingReport(task.emitter, self._size, leads=True, workers=1)
+        self._report.last_metrics = self._checkpoints.metrics
         self._callbacks = tf.keras.callbacks.CallbackList(
             self._recipe.callbacks(),
             add_history=True,
@@ -97,7 +97,7 @@ class Coordinator:
         self._checkpoints.finish()
         self._task.emitter.phase("saving")
         model, applied = self._served.to_export(), int(self._served.applied.numpy())
-        export.write(self._run, self._recipe, model, metrics=self._voice.last_metrics, steps=applied)
+        export.write(self._run, self._recipe, model, metrics=self._report.last_metrics, steps=applied)
 
     def _epoch(self, epoch: int, pump: Pump) -> None:
         began = perf_counter()
@@ -122,7 +122,7 @@ class Coordinator:
             with self._task.emitter.pulse.during("validating"):
                 logs |= {f"val_{name}": value for name, value in self._validate().items()}
         seconds = perf_counter() - began
-        self._voice.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._served.rate.now, seconds=seconds)
+        self._report.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._served.rate.now, seconds=seconds)
         self._tell(memory_bytes=peak_bytes(), steps_of_workers=list(self._steps_of_workers))
         with self._task.emitter.pulse.during("callbacks"):
             self._callbacks.on_epoch_end(epoch, logs)
@@ -152,7 +152,7 @@ class Coordinator:
         self._epoch_losses += losses
         if not first and self._window.add(worker=worker, seconds=seconds, staleness=told.staleness.tolist()):
             self._tell_window(told.metrics)
-        self._voice.execution(first_step=self._done - count + 1, losses=losses, seconds=seconds)
+        self._report.execution(first_step=self._done - count + 1, losses=losses, seconds=seconds)
         for place, loss in enumerate(losses, start=(self._done - count) % self._size.steps_per_epoch):
             self._callbacks.on_train_batch_begin(place)  # tf_keras' list needs it before each end
             self._callbacks.on_train_batch_end(place, {"loss": loss})
@@ -160,7 +160,7 @@ class Coordinator:
     def _tell_window(self, metrics: dict[str, Any]) -> None:
         """Rates, and the metrics of the epoch so far; those of a whole epoch are told at its end."""
         window, self._window = self._window, Window()
-        self._voice.rates(step=self._done, step_time_s=window.step_time_s, steps_per_s=window.steps_per_s)
+        self._report.rates(step=self._done, step_time_s=window.step_time_s, steps_per_s=window.steps_per_s)
         self._task.emitter.log(self._done, **window.scalars)
         if self._done % self._size.steps_per_epoch:
             so_far = {name: float(value) for name, value in metrics.items() if name != "loss"}

@@ -7,12 +7,12 @@ import tensorflow as tf
 
 from worker_agent.protocol.checkpoint import Variable
 from worker_agent.trainer.loop.rate import rate_of
-from worker_agent.trainer.recipe.recipe_file import Program
+from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import Size
 from worker_agent.trainer.saving.gang_checkpoints import Checkpoints, Variables
 from worker_agent.trainer.strategies import legacy_model
 from worker_agent.trainer.strategies.served.variable_load import load_of_servers, name_of, partitioned
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.training_run import TrainingRun
 
 # Facts are short: a model of many layers does not name them all.
 NAMED_MAX = 50
@@ -23,9 +23,9 @@ class ServedModel:
 
     def __init__(
         self,
-        run: Run,
+        run: TrainingRun,
         strategy: tf.distribute.ParameterServerStrategy,
-        recipe: Program,
+        recipe: Recipe,
         rows: tf.data.Dataset,
         size: Size,
     ) -> None:
@@ -66,7 +66,7 @@ class ServedModel:
         legacy_model.copy_state(self._state, legacy_model.state_variables(self._unpartitioned))
         return self._unpartitioned
 
-    def _take_whole_initial_values(self, recipe: Program, rows: tf.data.Dataset, *, seed: int) -> None:
+    def _take_whole_initial_values(self, recipe: Recipe, rows: tf.data.Dataset, *, seed: int) -> None:
         """An initializer asked for a part scales by the part's shape, so a partitioned model would begin with other,
         larger values than the same model on one server: take those of the latter."""
         self._unpartitioned = legacy_model.build(recipe, rows, seed=seed)

@@ -15,7 +15,7 @@ from tensorflow.experimental import dtensor
 
 from worker_agent.protocol.states import DeviceKind
 from worker_agent.trainer.outcome import TrainingFailed
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.training_run import TrainingRun
 
 BATCH = "batch"
 MODEL = "model"
@@ -25,7 +25,7 @@ _JOB = "worker"
 Specs = list[str]
 
 
-def shape_of(run: Run) -> tuple[int, int]:
+def shape_of(run: TrainingRun) -> tuple[int, int]:
     """(batch, model): how many parts a batch has, and over how many devices each layer is split."""
     devices = run.workers * run.devices
     if devices % run.spec.model_parallel:
@@ -33,7 +33,7 @@ def shape_of(run: Run) -> tuple[int, int]:
     return devices // run.spec.model_parallel, run.spec.model_parallel
 
 
-def environment(run: Run) -> dict[str, str]:
+def environment(run: TrainingRun) -> dict[str, str]:
     """What DTensor reads to make several processes one: empty for a process alone."""
     if len(run.gang) < 2:
         return {}
@@ -47,7 +47,7 @@ def environment(run: Run) -> dict[str, str]:
     }
 
 
-def create(run: Run) -> "Mesh":
+def create(run: TrainingRun) -> "Mesh":
     """Initialise DTensor in this process and lay out the mesh; the gang has met before."""
     kind = run.device_kind.value.upper()
     os.environ.update(environment(run))

@@ -11,7 +11,7 @@ import keras
 import tensorflow as tf
 
 from worker_agent.protocol.states import DeviceKind
-from worker_agent.trainer.loop.learner import private
+from worker_agent.trainer.loop.compiled_model import private
 from worker_agent.trainer.loop.rate import Rate, rate_of
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe import data, recipe_file
@@ -27,7 +27,7 @@ from worker_agent.trainer.strategies.tensor.mesh import Mesh
 from worker_agent.trainer.strategies.tensor.pins import Pins
 from worker_agent.trainer.strategies.tensor.steps import Evaluation, MeshModel, Steps
 from worker_agent.trainer.strategies.tensor.stored import MeshState
-from worker_agent.trainer.training_run import Run
+from worker_agent.trainer.training_run import TrainingRun
 
 LAYOUTS_TOLD = 200
 
@@ -121,7 +121,7 @@ def _tell(task: Task, grid: Mesh, model: Any) -> None:
     )
 
 
-def _communication(run: Run) -> str:
+def _communication(run: TrainingRun) -> str:
     if run.workers * run.devices == 1:
         return "none"
     how = "NCCL" if run.device_kind is DeviceKind.GPU else "gRPC" if run.workers > 1 else "memory"
@@ -137,7 +137,7 @@ def _shared_out(grid: Mesh) -> str:
 def _drive(
     task: Task,
     grid: Mesh,
-    recipe: recipe_file.Program,
+    recipe: recipe_file.Recipe,
     learner: MeshModel,
     listed: list[Any],
     size: Size,

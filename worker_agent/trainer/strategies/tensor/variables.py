@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from worker_agent.trainer.loop.learner import check_model, private, require
+from worker_agent.trainer.loop.compiled_model import check_model, private, require
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.strategies.tensor.mesh import WHOLE, Mesh, Specs
 

@@ -4,12 +4,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker_agent.trainer.loop.learner import Learner, require
+from worker_agent.trainer.loop.compiled_model import require
+from worker_agent.trainer.loop.learner import Learner
 
 _MODEL_NAMES = ("compiled_loss", "_expects_training_arg")
 
 
-class Legacy(Learner):
+class TfKeras(Learner):
     """tf_keras notes the loss while it computes it, and reads metrics over all replicas where there are several."""
 
     saves_together = True  # metrics are saved with the model, and read over all replicas

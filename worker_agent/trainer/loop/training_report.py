@@ -11,7 +11,7 @@ from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe.run_size import Size
 
 
-class Voice:
+class TrainingReport:
     """`leads` is true for the one process whose losses, metrics and epoch lines are the job's."""
 
     def __init__(self, emitter: Emitter, size: Size, *, leads: bool, workers: int) -> None:

@@ -16,7 +16,7 @@ SUMMARY_S = 1.0
 STEPPING = "stepping"
 
 
-class ScriptVoice:
+class ScriptReport:
     """One per process; called by any thread. `leads`: this process speaks for the job."""
 
     def __init__(self, emitter: Emitter, *, leads: bool) -> None:
@@ -93,17 +93,3 @@ class ScriptVoice:
             self._emitter.record(Progress(at=time(), step=step, total_steps=0, epoch=0, epochs=0))
         if latest and self._leads:
             self._emitter.record(Summary(at=time(), epoch=epoch, metrics=latest))
-
-
-class RecipeVoice:
-    """What `trainyard.log` reaches from within a recipe: points. How far the training is, the loop itself tells."""
-
-    def __init__(self, emitter: Emitter) -> None:
-        self._emitter = emitter
-
-    def scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """One point of each scalar at `step`."""
-        self._emitter.log(step, **scalars)
-
-    def progress(self, step: int, total_steps: int, epoch: int, epochs: int) -> None:
-        """Nothing."""

@@ -1,0 +1,21 @@
+"""The learner for the Keras that this process speaks."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from worker_agent.trainer.loop.compiled_model import check_model
+from worker_agent.trainer.loop.learner import Learner
+
+
+def learner_of(model: Any, strategy: tf.distribute.Strategy) -> Learner:
+    """The model of `build_model`, ready; raises `TrainingFailed` when it cannot be trained."""
+    check_model(model)
+    if keras.__name__ == "tf_keras":
+        from worker_agent.trainer.loop.tf_keras import TfKeras
+
+        return TfKeras(model, strategy)
+    from worker_agent.trainer.loop.keras3 import Keras3
+
+    return Keras3(model, strategy)
