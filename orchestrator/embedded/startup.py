@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -60,6 +60,7 @@ class Entrance:
     username: str
     password: str
     token: str
+    demo: str
 
 
 class Installation:
@@ -100,15 +101,12 @@ class Installation:
         self._say(f"Web server answers on {self._url}")
         self._start_agents(prepared["tokens"])
         password = self._secrets.admin_password if prepared["password_is_ours"] else ""
-        entrance = Entrance(self._url, ADMINISTRATOR, password, self._secrets.api_token)
+        # Submitted here, or found as an earlier run made it.
+        demo = str(self._manage("demo", "--json")["url"]) if self._options.demo and self._options.nodes else ""
+        entrance = Entrance(self._url, ADMINISTRATOR, password, self._secrets.api_token, demo)
         if self._options.ready_file is not None:
-            content = {"url": self._url, "username": ADMINISTRATOR, "password": password, "token": entrance.token}
-            folder.write_private(self._options.ready_file, content)
+            folder.write_private(self._options.ready_file, asdict(entrance))
         return entrance
-
-    def demo(self) -> str:
-        """Submit the demo job, or find the one of an earlier run; its address."""
-        return str(self._manage("demo", "--json")["url"])
 
     def run(self) -> None:
         """Keep everything alive until asked to stop."""

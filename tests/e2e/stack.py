@@ -114,6 +114,7 @@ class Stack(AbstractContextManager["Stack"]):
             return
         self._process.kill()
         self._process.wait()
+        self.rest.close()
         self._process = None
 
     def said(self) -> str:

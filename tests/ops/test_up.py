@@ -1,5 +1,6 @@
 """`manage.py up` for real: ready file, refusals, restarts, going on with the same data, and nothing left behind."""
 
+import json
 import signal
 import socket
 import stat
@@ -100,10 +101,13 @@ def test_it_stops_on_sigterm_and_goes_on_with_the_same_data(stack: Stack) -> Non
     stack.wait_for_job(job["id"], "succeeded")
 
 
-def test_killing_up_itself_takes_everything_along(tmp_path: Path) -> None:
-    stack = Stack(tmp_path, nodes=1)
+def test_killing_up_itself_takes_everything_along_and_the_demo_is_there_when_it_is_ready_again(tmp_path: Path) -> None:
+    stack = Stack(tmp_path, nodes=1, demo=True)
     stack.start()
+    (demo,) = stack.get("/jobs")["items"]
     stack.kill()
     until(lambda: not naming(stack.data), within_s=40, what=lambda: str(naming(stack.data)))
     stack.start()
+    assert [job["id"] for job in stack.get("/jobs")["items"]] == [demo["id"]]
+    assert json.loads(stack.ready_file.read_text())["demo"] == f"{stack.url}/jobs/{demo['id']}/"
     stack.stop()

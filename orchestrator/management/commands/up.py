@@ -32,7 +32,7 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=8000, help="port of the web server; 0 takes a free one")
         parser.add_argument("--nodes", type=int, default=2, help="number of local agents (default: 2)")
         parser.add_argument("--no-demo", action="store_true", help="do not submit the demo job")
-        parser.add_argument("--ready-file", type=Path, help="file that receives address and sign-in once all answers")
+        parser.add_argument("--ready-file", type=Path, help="file that gets addresses and sign-in once all is there")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run until SIGINT or SIGTERM; a second one is not needed, ending is bounded."""
@@ -52,8 +52,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from None
         try:
             self._say(f"Starting Trainyard on {wanted.data}")
-            entrance = installation.start()
-            self._welcome(entrance, wanted, installation.demo() if wanted.demo and wanted.nodes else "")
+            self._welcome(installation.start(), wanted)
             installation.run()
         except (StartFailed, NoRedis) as error:
             raise CommandError(str(error)) from None
@@ -65,11 +64,11 @@ class Command(BaseCommand):
             held.close()
             self._say("Stopped")
 
-    def _welcome(self, entrance: Entrance, wanted: Options, demo: str) -> None:
+    def _welcome(self, entrance: Entrance, wanted: Options) -> None:
         password = entrance.password or "(as you changed it)"
         lines = ["", f"  Trainyard   {entrance.url}/", f"  Sign in     {entrance.username}  {password}"]
-        if demo:
-            lines.append(f"  Demo job    {demo}")
+        if entrance.demo:
+            lines.append(f"  Demo job    {entrance.demo}")
         if not wanted.nodes:
             lines.append(f"  Nodes       {NO_NODES}{'; the demo job was not submitted' if wanted.demo else ''}")
         onward = "  Ctrl-C stops everything. The data stays: at the next start, jobs go on from their checkpoints."
