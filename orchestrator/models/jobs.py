@@ -114,11 +114,12 @@ class Replica(models.Model):
 
     `port` is unique per address while held, also across nodes that share an address. `phase` is the latest milestone
     of the process; `facts` what it told of its strategy (`records.Facts`). `stop_sent_at` marks that the control plane
-    asked it to end. `absent_since` is when its node's agent was first seen not to list it.
+    asked it to end; `give_up_at` is when it holds nobody up any longer, should it not. `absent_since` is when its
+    node's agent was first seen not to list it. `lease_s` came with its launch: 0 where it runs on for ever.
 
-    A replica that is replaced while the rest of its gang goes on is `superseded` by one of the next `incarnation`.
-    `step` is the last it told, `stepped_at` when that became known, `moved_at` when its latest step or milestone did.
-    `refused` counts records that came when they counted no more.
+    A replica that is replaced while the rest of its gang goes on (`replacement`) is `superseded` by one of the next
+    `incarnation` once that is launched. `step` is the last it told, `stepped_at` when that became known, `moved_at`
+    when its latest step or milestone did. `refused` counts records that came when they counted no more.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="replicas")
@@ -127,6 +128,9 @@ class Replica(models.Model):
     index = models.PositiveIntegerField()
     incarnation = models.PositiveIntegerField(default=0)
     superseded = models.BooleanField(default=False)
+    replacement = models.ForeignKey(
+        "Replacement", null=True, blank=True, on_delete=models.SET_NULL, related_name="replaced"
+    )
     node = models.ForeignKey(Node, null=True, on_delete=models.SET_NULL, related_name="replicas")
     node_name = models.CharField(max_length=63)
     host = models.CharField(max_length=255)
@@ -134,6 +138,7 @@ class Replica(models.Model):
     devices = models.JSONField(default=list)
     device_kind = models.CharField(max_length=3)
     tf_config = models.JSONField(null=True, blank=True)
+    lease_s = models.FloatField(default=0.0)
     held = models.BooleanField(default=True)
     status = models.CharField(
         max_length=10, choices=[(s.value, s.value) for s in ReplicaStatus], default=ReplicaStatus.ASSIGNED.value
@@ -149,6 +154,7 @@ class Replica(models.Model):
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     stop_sent_at = models.DateTimeField(null=True, blank=True)
+    give_up_at = models.DateTimeField(null=True, blank=True)
     absent_since = models.DateTimeField(null=True, blank=True)
     step = models.PositiveBigIntegerField(null=True, blank=True)
     stepped_at = models.DateTimeField(null=True, blank=True)
@@ -185,25 +191,19 @@ class Replica(models.Model):
 class Replacement(models.Model):
     """Processes of an attempt that were launched anew while the rest of the gang went on: the ledger within an attempt.
 
-    `replicas` names them (`worker 1`), `failed` the one that had failed, on `node`. `step_resumed` is None where no
-    step was lost. `back_at` is when all of them were at work again.
+    `replaced` are those in whose place others were launched; `failed` is the one whose end explains theirs, `reason`
+    the sentence about it. `step_resumed` is None where no step was lost. `back_at` is when all were at work again.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="replacements")
-    attempt = models.PositiveIntegerField()
-    replicas = models.JSONField(default=list)
-    failed = models.CharField(max_length=32)
-    cause = models.CharField(max_length=24)
+    failed = models.ForeignKey(Replica, on_delete=models.CASCADE, related_name="+")
     reason = models.TextField()
-    node = models.ForeignKey(Node, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
-    node_name = models.CharField(max_length=63)
-    at = models.DateTimeField()
     back_at = models.DateTimeField(null=True, blank=True)
     step_reached = models.PositiveBigIntegerField()
     step_resumed = models.PositiveBigIntegerField(null=True, blank=True)
 
     class Meta:
-        ordering = ["at"]
+        ordering = ["failed__ended_at", "id"]
 
 
 class Artifact(models.Model):

@@ -86,10 +86,13 @@ class LogChunk(models.Model):
 
 
 class Event(models.Model):
-    """One line of history, also the audit trail: who or what did which thing to a job, node or cluster. Append only."""
+    """One line of history, also the audit trail: who or what did which thing to a job, a process of it, a
+    node or a cluster. Append only.
+    """
 
     job = models.ForeignKey(Job, null=True, blank=True, on_delete=models.CASCADE, related_name="events")
     node = models.ForeignKey(Node, null=True, blank=True, on_delete=models.SET_NULL, related_name="events")
+    replica = models.ForeignKey(Replica, null=True, blank=True, on_delete=models.CASCADE, related_name="events")
     actor = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL)
     at = models.DateTimeField(auto_now_add=True)
     kind = models.CharField(max_length=32)

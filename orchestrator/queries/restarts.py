@@ -100,37 +100,36 @@ def _launch(
 
 def _parts(job: Job, replicas: Sequence[Replica], running_at: dict[int, datetime | None]) -> Iterator[RestartView]:
     views: list[RestartView] = []
-    for row in job.replacements.all():
-        gang = [each for each in replicas if each.attempt == row.attempt]
-        own = [each for each in gang if each.words in row.replicas and each.started_at and each.started_at < row.at]
-        began = [running_at.get(row.attempt), *_began_anew(views, row.attempt)]
-        views.append(_part(row, gang, lost_since=_last_at_work(own, began, row.at)))
+    for row in job.replacements.select_related("failed").prefetch_related("replaced"):
+        number, failed_at = row.failed.attempt, row.failed.ended_at or job.created_at
+        members = {(each.role, each.index) for each in row.replaced.all()}
+        gang = [each for each in replicas if each.attempt == number and (each.role, each.index) in members]
+        own = [each for each in gang if each.started_at and each.started_at < failed_at]
+        began = [running_at.get(number), *_began_anew(views, number)]
+        views.append(_part(row, failed_at=failed_at, lost_since=_last_at_work(own, began, failed_at)))
     yield from views
 
 
-def _part(row: Replacement, replicas: Sequence[Replica], *, lost_since: datetime) -> RestartView:
-    failed = next((each for each in replicas if (each.words, each.ended_at) == (row.failed, row.at)), None)
-    blame = Blame.NOBODY
-    if failed and failed.cause:
-        blame = blame_for(Cause(failed.cause), failed.signal, failed.reason)
-    goes_back = any(words.partition(" ")[0] in HOLD_VARIABLES for words in row.replicas)
+def _part(row: Replacement, *, failed_at: datetime, lost_since: datetime) -> RestartView:
+    failed, replaced = row.failed, list(row.replaced.all())
+    goes_back = any(each.role in HOLD_VARIABLES for each in replaced)
     resumed = row.step_resumed
     lost = max(row.step_reached - resumed, 0) if resumed is not None else None
     seconds_lost = (row.back_at - lost_since).total_seconds() if row.back_at else None
     return RestartView(
-        attempt=row.attempt,
-        cause=row.cause,
+        attempt=failed.attempt,
+        cause=failed.cause,
         reason=row.reason,
-        counted=blame is Blame.PROGRAM,
-        node=row.node_name,
-        failed_at=row.at,
+        counted=blame_for(Cause(failed.cause), failed.signal, failed.reason) is Blame.PROGRAM,
+        node=failed.node_name,
+        failed_at=failed_at,
         step_reached=row.step_reached,
         step_resumed=resumed,
         steps_lost=lost if goes_back else 0,
         running_at=row.back_at,
         lost_since=lost_since if goes_back else None,
         seconds_lost=seconds_lost if goes_back else 0.0,
-        replicas=list(row.replicas),
+        replicas=[each.words for each in replaced],
     )
 
 

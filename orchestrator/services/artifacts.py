@@ -146,7 +146,7 @@ def _keep(
         path.parent.mkdir(exist_ok=True, mode=0o700)
         incoming.replace(path)
         text = f"{replica.words} left the file {name}."
-        transitions.record(kind="artifact_stored", text=text, job=replica.job, attempt=replica.attempt)
+        transitions.record(kind="artifact_stored", text=text, replica=replica)
         stored = live.artifact_stored(
             artifact_id=artifact.pk,
             attempt=artifact.attempt,

@@ -7,15 +7,10 @@ have happened (`silence.py`); so long its job is not launched again, and after i
 more.
 """
 
-import msgspec
-from django.conf import settings
-
 from orchestrator.domain.gang.reasons import listed
-from orchestrator.models import Command, Job, Node, Replica
+from orchestrator.models import Job, Node, Replica
 from orchestrator.queries.errors import NotFound
 from orchestrator.services.errors import Conflict
-from worker_agent.protocol.codec import decode_command
-from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.states import ReplicaStatus
 
 
@@ -29,7 +24,7 @@ def waits_for(job: Job) -> str:
     have = "has" if len(rows) == 1 else "have"
     return (
         f"waits until {names} {have} ended for sure: a process ends itself once its node has been out of touch "
-        f"for {lease_s(rows[0]):g} s"
+        f"for {rows[0].lease_s:g} s"
     )
 
 
@@ -49,13 +44,3 @@ def sender(*, node: Node, replica_id: int, attempt: int) -> Replica:
     if is_fenced(replica):
         raise Conflict("The replica was given up, and another one has been launched in its place.")
     return replica
-
-
-def lease_s(replica: Replica) -> float:
-    """The lease that came with its launch; 0 where its process runs on for ever."""
-    row = Command.objects.filter(replica=replica, kind="launch").order_by("-pk").first()
-    try:
-        launch = decode_command(bytes(row.body)) if row is not None else None
-    except msgspec.DecodeError:
-        return float(settings.LEASE_S)
-    return launch.lease_s if isinstance(launch, Launch) else 0.0

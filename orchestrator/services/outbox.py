@@ -13,6 +13,7 @@ import msgspec
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
+from django.db.models.functions import Coalesce
 
 from orchestrator import agents
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
@@ -28,6 +29,8 @@ UNSENT_AFTER = timedelta(seconds=1)
 RESEND_LIMIT = 500
 # The nodes of a preflight meet within seconds; who hears of it later meets nobody, and will soon have ended by itself.
 PROBE_LIFE = timedelta(seconds=10)
+# A process that survives SIGKILL for so long will not end: the sweep takes its node out of use.
+STUCK_AFTER = timedelta(seconds=120)
 
 
 def post(*, node: Node, replica: Replica | None, now: datetime, build: Callable[[int], commands.Command]) -> Command:
@@ -65,6 +68,8 @@ def post_stop(
     stacks: bool = False,
 ) -> None:
     """Ask the replica's node to end it, within the usual time where no `grace_s` is given."""
+    give_up_at = Coalesce("give_up_at", now + STUCK_AFTER + timedelta(seconds=grace_s or 0.0))
+    Replica.objects.filter(pk=replica.pk).update(give_up_at=give_up_at)
     _ask_to_end(
         replica,
         now,

@@ -67,9 +67,7 @@ def move_replica(
         raise StaleTransition(f"replica {replica.pk} is no longer {was.value}")
     replica.refresh_from_db()
     if text:
-        record(
-            kind=kind or f"replica_{to.value}", text=text, job=replica.job, node=replica.node, attempt=replica.attempt
-        )
+        record(kind=kind or f"replica_{to.value}", text=text, node=replica.node, replica=replica)
     announce_replicas(replica.job_id)
 
 
@@ -97,13 +95,15 @@ def record(
     text: str,
     job: Job | None = None,
     node: Node | None = None,
+    replica: Replica | None = None,
     actor: User | None = None,
-    attempt: int | None = None,
 ) -> None:
-    """Write one line of history and announce it. `attempt` defaults to the job's present one."""
-    if attempt is None and job is not None and job.attempt:
-        attempt = job.attempt
-    event = Event.objects.create(job=job, node=node, actor=actor, kind=kind, text=text, attempt=attempt)
+    """Write one line of history and announce it: about a job in its present attempt, or about a replica of a job."""
+    job = replica.job if replica else job
+    attempt = replica.attempt if replica else (job.attempt or None) if job else None
+    event = Event.objects.create(
+        job=job, node=node, replica=replica, actor=actor, kind=kind, text=text, attempt=attempt
+    )
     written = live.event_written(
         event_id=event.pk, at=event.at, text=event.text, event_kind=event.kind, attempt=event.attempt
     )

@@ -58,16 +58,15 @@ def replaced(owner: User) -> Job:
     for role, index in [("chief", 0), ("ps", 0), ("worker", 0)]:
         make_replica(job, node=node, role=role, index=index, started_at=AT, attempt=1, pid=100 + index)
     gone = {"status": ReplicaStatus.EXITED, "cause": "signal", "signal": 9, "ended_at": AT, "pid": 201}
+    reason = "worker 1 on node-1 was killed by signal 9 (SIGKILL)."
     old = make_replica(job, node=node, index=1, attempt=1, superseded=True, **gone)
+    back_at = AT + timedelta(seconds=4)
+    entry = Replacement.objects.create(job=job, failed=old, reason=reason, back_at=back_at, step_reached=57)
+    entry.replaced.add(old)
     new = make_replica(job, node=node, index=1, attempt=1, incarnation=1, started_at=AT, pid=202)
     LogChunk.objects.create(replica=old, start=0, end=4, at=1.0, text="old\n")
     LogChunk.objects.create(replica=new, start=0, end=4, at=2.0, text="new\n")
     job.replicas.update(log_size=4)
-    reason = "worker 1 on node-1 was killed by signal 9 (SIGKILL)."
-    Replacement.objects.create(
-        job=job, attempt=1, replicas=["worker 1"], failed="worker 1", cause="signal", reason=reason, node=node,
-        node_name=node.name, at=AT, back_at=AT + timedelta(seconds=4), step_reached=57,
-    )  # fmt: skip
     return job
 
 

@@ -63,7 +63,7 @@ def on_started(*, replica: Replica, pid: int, warm: bool, now: datetime) -> None
     Replica.objects.filter(pk=fresh.pk).update(pid=pid, started_at=now)
     how = " (forked from the warm process)" if warm else ""
     text = f"{fresh.words} started on {fresh.node_name} as process {pid}{how}."
-    transitions.record(kind="replica_started", text=text, job=fresh.job, node=fresh.node, attempt=fresh.attempt)
+    transitions.record(kind="replica_started", text=text, node=fresh.node, replica=fresh)
     announce_replicas(fresh.job_id)
 
 

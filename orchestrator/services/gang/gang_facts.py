@@ -1,5 +1,7 @@
 """How a job's processes stand, and what it has been through, as the rules in `domain` see them."""
 
+from django.db.models import QuerySet
+
 from orchestrator.domain.gang import decisions
 from orchestrator.domain.gang.reasons import ReplicaFacts, lost_a_peer
 from orchestrator.domain.gang.restarts import Blame, Ended, ended_of, said_by
@@ -45,7 +47,7 @@ def present(job: Job) -> tuple[ReplicaFacts, ...]:
 
 def began_at(job: Job) -> int:
     """The step from which the job was last launched, or parts of its gang were."""
-    last = job.replacements.filter(attempt=job.attempt).exclude(pk__in=pending(job)).last()
+    last = launched_parts(job).filter(failed__attempt=job.attempt).last()
     if last is not None:
         return last.step_reached if last.step_resumed is None else last.step_resumed
     attempt = job.attempts.filter(number=job.attempt).first()
@@ -55,15 +57,13 @@ def began_at(job: Job) -> int:
 def earlier(job: Job) -> tuple[Ended, ...]:
     """The ends of the attempts before the present one, and of the processes that were replaced, in their order."""
     rows = list(job.replicas.select_related("node"))
-    replacements = list(job.replacements.exclude(pk__in=pending(job)))
+    replacements = list(launched_parts(job))
     ends: list[Ended] = []
     for attempt in job.attempts.order_by("number"):
         began = attempt.resumed_step or 0
-        for row in (each for each in replacements if each.attempt == attempt.number):
-            failed = _failed(row, rows)
-            if failed is not None:
-                facts = replica_facts(failed)
-                ends.append(ended_of(facts, number=row.attempt, step=row.step_reached, began_at=began))
+        for row in (each for each in replacements if each.failed.attempt == attempt.number):
+            facts = replica_facts(row.failed)
+            ends.append(ended_of(facts, number=attempt.number, step=row.step_reached, began_at=began))
             began = row.step_reached if row.step_resumed is None else row.step_resumed
         if attempt.number < job.attempt and attempt.cause:
             last = [replica_facts(row) for row in rows if row.attempt == attempt.number and not row.superseded]
@@ -82,14 +82,6 @@ def earlier(job: Job) -> tuple[Ended, ...]:
     return tuple(ends)
 
 
-def _failed(row: Replacement, replicas: list[Replica]) -> Replica | None:
-    """The process that a replacement says had failed."""
-    same = (each for each in replicas if each.attempt == row.attempt and each.words == row.failed)
-    return next((each for each in same if each.ended_at == row.at), None)
-
-
-def pending(job: Job) -> set[int]:
-    """The replacements of the present attempt whose processes have not been launched yet."""
-    rows = job.replicas.filter(attempt=job.attempt, superseded=False).exclude(cause="")
-    failed = {(row.words, row.ended_at) for row in rows}
-    return {row.pk for row in job.replacements.filter(attempt=job.attempt) if (row.failed, row.at) in failed}
+def launched_parts(job: Job) -> QuerySet[Replacement]:
+    """The ledger's entries whose processes have been launched anew."""
+    return job.replacements.exclude(replaced__superseded=False).select_related("failed__node")

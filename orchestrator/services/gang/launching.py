@@ -37,7 +37,7 @@ def launch_of(
         spec=spec,
         learning_rate=batch.learning_rate if isinstance(batch, BatchPlan) else spec.learning_rate,
         rendezvous_timeout_s=settings.RENDEZVOUS_TIMEOUT_S,
-        lease_s=settings.LEASE_S,
+        lease_s=row.lease_s,
         env={**{str(name): str(value) for name, value in cluster.environment.items()}, **spec.env},
         checkpoints=folder,
         restore=checkpoint_registry.restore_for(begin, role=role, strategy=spec.strategy) if begin else None,

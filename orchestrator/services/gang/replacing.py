@@ -10,16 +10,16 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
+from django.conf import settings
 from django.db.models import F
 
-from orchestrator.domain.gang.reasons import LAST_LINES, REASON_CHARS, adding, listed, reason_of
+from orchestrator.domain.gang.reasons import LAST_LINES, REASON_CHARS, ReplicaFacts, adding, listed, reason_of
 from orchestrator.domain.gang.separable_parts import Part, in_words
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Attempt, Checkpoint, Job, Replacement, Replica
 from orchestrator.services import outbox, transitions
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.checkpoints.checkpoint_registry import NotThere
-from orchestrator.services.gang import gang_facts
 from orchestrator.services.gang.launching import launch_of
 from worker_agent.protocol.states import Cause, ReplicaStatus
 
@@ -34,15 +34,17 @@ def carry_out(job: Job, parts: Sequence[Part], *, now: datetime) -> str:
     Returns why it cannot be done, and the whole gang has to be launched again; "" else.
     """
     for part in parts:
-        rows = _rows_of(job, part)
-        entry = _written_down(job, part, now)
+        rows = _rows_of(job, part.members)
+        entry = _written_down(job, part, rows)
         # What ended keeps its port and devices for the one that takes its place.
-        job.replicas.filter(pk__in=[row.pk for row in rows], held=False).update(held=True)
+        entry.replaced.filter(held=False).update(held=True)
         left = [row for row in rows if row.status not in TERMINAL_REPLICA]
         for row in left:
             if row.stop_sent_at is None:
-                outbox.post_stop(replica=row, reason=f"{entry.failed} has ended, and it begins anew with it.", now=now)
-        ready_at = entry.at + timedelta(seconds=part.again.wait_s)
+                outbox.post_stop(
+                    replica=row, reason=f"{entry.failed.words} has ended, and it begins anew with it.", now=now
+                )
+        ready_at = _failed_at(entry, now) + timedelta(seconds=part.again.wait_s)
         if not left and now >= ready_at and (problem := _launch(job, part, rows, entry, now)):
             return problem
     return ""
@@ -50,16 +52,17 @@ def carry_out(job: Job, parts: Sequence[Part], *, now: datetime) -> str:
 
 def note_back(job: Job, *, now: datetime) -> None:
     """Close the entries of the ledger whose processes are all at work again."""
-    entries = list(job.replacements.filter(attempt=job.attempt, back_at=None))
+    entries = list(job.replacements.filter(failed__attempt=job.attempt, back_at=None).select_related("failed"))
     if not entries:
         return
-    rows = {row.words: row for row in job.replicas.filter(attempt=job.attempt, superseded=False)}
+    present = {(row.role, row.index): row for row in job.replicas.filter(attempt=job.attempt, superseded=False)}
     for entry in entries:
-        if all(_is_back(rows.get(words)) for words in entry.replicas):
+        members = list(entry.replaced.all())
+        if all(_is_back(present.get((row.role, row.index))) for row in members):
             Replacement.objects.filter(pk=entry.pk).update(back_at=now)
-            lasted_s = (now - entry.at).total_seconds()
-            text = f"{_names(entry.replicas)} at work again after {lasted_s:.1f} s."
-            transitions.record(kind=EVENT, text=text, job=job)
+            names, verb = listed([row.words for row in members]), "is" if len(members) == 1 else "are"
+            lasted_s = (now - _failed_at(entry, now)).total_seconds()
+            transitions.record(kind=EVENT, text=f"{names} {verb} at work again after {lasted_s:.1f} s.", job=job)
 
 
 def give_up(job: Job) -> None:
@@ -67,35 +70,29 @@ def give_up(job: Job) -> None:
     job.replicas.filter(held=True, status=ReplicaStatus.EXITED.value).update(held=False)
 
 
-def _rows_of(job: Job, part: Part) -> list[Replica]:
-    present = job.replicas.filter(attempt=job.attempt, superseded=False).select_related("node", "job")
-    wanted = {(member.role.value, member.index) for member in part.members}
-    return [row for row in present if (row.role, row.index) in wanted]
+def _rows_of(job: Job, members: Sequence[ReplicaFacts]) -> list[Replica]:
+    present = job.replicas.filter(attempt=job.attempt, superseded=False)
+    wanted = {(member.role.value, member.index) for member in members}
+    rows = present.select_related("node", "job", "replacement__failed")
+    return [row for row in rows if (row.role, row.index) in wanted]
 
 
-def _written_down(job: Job, part: Part, now: datetime) -> Replacement:
+def _written_down(job: Job, part: Part, rows: Sequence[Replica]) -> Replacement:
     """The part's entry in the ledger. What only lost a peer is blamed until it is known which one had failed."""
-    why, replicas = part.why, [f"{member.role.value} {member.index}" for member in part.members]
-    columns = {
-        "failed": f"{why.role.value} {why.index}",
-        "at": why.ended_at or now,
-        "cause": (why.cause or Cause.EXIT_CODE).value,
-        "reason": reason_of(why)[:REASON_CHARS],
-        "node_name": why.node_name,
-        "node": job.cluster.nodes.filter(name=why.node_name).first(),
-    }
-    pending = job.replacements.filter(pk__in=gang_facts.pending(job))
-    entry = next((each for each in pending if each.replicas == replicas), None)
-    if entry is not None:
-        Replacement.objects.filter(pk=entry.pk).update(**columns)
-        entry.refresh_from_db()
+    (failed,), reason = _rows_of(job, [part.why]), reason_of(part.why)[:REASON_CHARS]
+    if (entry := rows[0].replacement) is not None:
+        entry.failed, entry.reason = failed, reason
+        entry.save(update_fields=["failed", "reason"])
         return entry
-    entry = Replacement.objects.create(
-        job=job, attempt=job.attempt, replicas=replicas, step_reached=job.step, **columns
-    )
-    transitions.record(kind=EVENT, text=_said(part), job=job, node=entry.node)
+    entry = Replacement.objects.create(job=job, failed=failed, reason=reason, step_reached=job.step)
+    Replica.objects.filter(pk__in=[row.pk for row in rows]).update(replacement=entry)
+    transitions.record(kind=EVENT, text=_said(part), job=job, node=failed.node)
     transitions.announce_replicas(job.pk)
     return entry
+
+
+def _failed_at(entry: Replacement, now: datetime) -> datetime:
+    return entry.failed.ended_at or now
 
 
 def _said(part: Part) -> str:
@@ -113,8 +110,8 @@ def _launch(job: Job, part: Part, rows: Sequence[Replica], entry: Replacement, n
     spec, attempt = job.typed_spec, Attempt.objects.get(job=job, number=job.attempt)
     begin = checkpoint_registry.to_begin_with(job, spec, now=now) if part.from_checkpoint else None
     if isinstance(begin, NotThere):
-        return begin.message if now - entry.at > CHECKPOINT_WITHIN else ""
-    Replica.objects.filter(pk__in=[row.pk for row in rows]).update(superseded=True, held=False)
+        return begin.message if now - _failed_at(entry, now) > CHECKPOINT_WITHIN else ""
+    entry.replaced.update(superseded=True, held=False)
     for row in rows:
         again = _next_incarnation(row)
         if again.node is not None:
@@ -167,12 +164,9 @@ def _next_incarnation(row: Replica) -> Replica:
         devices=row.devices,
         device_kind=row.device_kind,
         tf_config=row.tf_config,
+        lease_s=settings.LEASE_S,
     )
 
 
 def _is_back(row: Replica | None) -> bool:
     return row is not None and (row.status == ReplicaStatus.RUNNING or row.cause == Cause.COMPLETED)
-
-
-def _names(replicas: Sequence[str]) -> str:
-    return f"{listed(replicas)} {'is' if len(replicas) == 1 else 'are'}"

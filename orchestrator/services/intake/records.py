@@ -17,7 +17,7 @@ import numpy as np
 from django.db.models import F
 
 from orchestrator import live, series
-from orchestrator.models import Cursor, Event, Job, Node, Replica
+from orchestrator.models import Cursor, Job, Node, Replica
 from orchestrator.services import fencing, transitions
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.gang import gang
@@ -307,9 +307,8 @@ def _move(replica: Replica, moment: Started | Phase | Exit, *, now: datetime) ->
 
 def _note_once(replica: Replica, *, kind: str, text: str) -> None:
     """A line in the job's history, unless one of this kind about this replica is there."""
-    told = Event.objects.filter(job_id=replica.job_id, kind=kind, attempt=replica.attempt)
-    if not told.filter(text__contains=f"{replica.words} ").exists():
-        transitions.record(kind=kind, text=text[:2000].replace("\0", ""), job=replica.job, attempt=replica.attempt)
+    if not replica.events.filter(kind=kind).exists():
+        transitions.record(kind=kind, text=text[:2000].replace("\0", ""), replica=replica)
 
 
 def _columns(run: series.Run) -> live.Columns:

@@ -8,6 +8,7 @@ import logging
 from datetime import datetime
 from functools import partial
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from orchestrator.domain.placement import node_findings, planning
@@ -161,6 +162,7 @@ def _apply(
             devices=list(place.devices),
             device_kind=place.device_kind.value,
             tf_config=place.tf_config,
+            lease_s=settings.LEASE_S,
         )
         outbox.post(
             node=nodes[place.node_id],

@@ -55,7 +55,7 @@ def note(*, replica: Replica, left: Sequence[Left], cause: Cause, now: datetime)
     foreign = cause is Cause.PORT_TAKEN and all(each.kind is LeftKind.PORT for each in left)
     said = "found its port taken" if foreign else "has ended, but not everything of it"
     text = f"{replica.words} of j-{replica.job_id} {said}: {what}. {_not_used(node, keys)}"
-    transitions.record(kind="device_dirty", text=text, node=node, job=replica.job, attempt=replica.attempt)
+    transitions.record(kind="device_dirty", text=text, node=node, replica=replica)
 
 
 def heard(*, node: Node, remains: Sequence[Remains]) -> None:

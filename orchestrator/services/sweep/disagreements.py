@@ -14,7 +14,6 @@ from orchestrator.services import outbox
 from orchestrator.services.gang import gang
 from orchestrator.services.transitions import StaleTransition, move_node
 from worker_agent.protocol import commands
-from worker_agent.protocol.codec import decode_command
 from worker_agent.protocol.states import NodeState, ReplicaStatus
 
 # An agent lists what it holds every second, and keeps listing a replica until its end has been acknowledged.
@@ -22,8 +21,6 @@ UNLISTED_AFTER = timedelta(seconds=20)
 FRESH = timedelta(seconds=5)
 LAUNCH_TAKEN_WITHIN = timedelta(seconds=60)
 STOP_REPEATED_AFTER = timedelta(seconds=15)
-# A process that survives SIGKILL for so long will not end: its node is taken out of use.
-STUCK_AFTER = timedelta(seconds=120)
 
 
 def give_up_unlisted(*, now: datetime) -> None:
@@ -66,11 +63,11 @@ def repeat_stops(*, now: datetime) -> None:
     """Replicas that were asked to end and have not: asked again, and given up with their node in the end."""
     asked = Replica.objects.exclude(status__in=TERMINAL_REPLICA).filter(stop_sent_at__lt=now - STOP_REPEATED_AFTER)
     for replica in asked.select_related("node", "job"):
-        stops = Command.objects.filter(replica=replica, kind="stop").order_by("pk")
-        first, last = stops.first(), stops.last()
-        if first is None or last is None or replica.node is None or replica.node.state == NodeState.LOST:
+        stops = Command.objects.filter(replica=replica, kind="stop")
+        last = stops.order_by("pk").last()
+        if last is None or replica.node is None or replica.node.state == NodeState.LOST:
             continue
-        if now - first.created_at > _patience(first) and first.acked_at is not None:
+        if replica.give_up_at and now > replica.give_up_at and stops.exclude(acked_at=None).exists():
             _give_up_stuck(replica, replica.node, now)
         else:
             outbox.repeat_stop(replica=replica, last=last, now=now)
@@ -89,13 +86,6 @@ def refuse_unanswered_launches(*, now: datetime) -> None:
         waited_s = LAUNCH_TAKEN_WITHIN.total_seconds()
         reason = f"The agent of {replica.node_name} did not take the launch command within {waited_s:.0f} s."
         gang.on_unanswered(replica=replica, reason=reason, now=now)
-
-
-def _patience(stop: Command) -> timedelta:
-    """How long a replica may take to end, from the first request to: one that saves has that time beside."""
-    asked = decode_command(bytes(stop.body))
-    saving_s = asked.grace_s if isinstance(asked, commands.Stop) and asked.save else 0.0
-    return STUCK_AFTER + timedelta(seconds=saving_s)
 
 
 def _listing(node: Node) -> Iterator[tuple[int, str]]:
@@ -124,7 +114,7 @@ def _stop_forgotten(node: Node, replica_id: int, now: datetime) -> None:
 
 
 def _give_up_stuck(replica: Replica, node: Node, now: datetime) -> None:
-    stuck_s = STUCK_AFTER.total_seconds()
+    stuck_s = outbox.STUCK_AFTER.total_seconds()
     reason = (
         f"{replica.words} of j-{replica.job_id} could not be ended within {stuck_s:.0f} s; "
         "its device may still be in use."

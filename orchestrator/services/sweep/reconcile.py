@@ -10,9 +10,8 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Exists, OuterRef
 
-from orchestrator.models import Attempt, Job, JoinToken, Node, Replacement, Replica, ServiceBeat
+from orchestrator.models import Attempt, Job, JoinToken, Node, Replica, ServiceBeat
 from orchestrator.services import outbox
 from orchestrator.services.gang import gang, hangs, node_folders
 from orchestrator.services.jobs import dispatch
@@ -114,8 +113,9 @@ def tidy(*, now: datetime) -> None:
     """Rows that mean nothing any more."""
     JoinToken.objects.filter(expires_at__lt=now - TOKENS_KEPT).delete()
     # What one process of a running gang held waits for the one that takes its place.
-    awaits = Replacement.objects.filter(job=OuterRef("job"), back_at=None, job__status=JobStatus.RUNNING.value)
-    Replica.objects.filter(held=True, status=ReplicaStatus.EXITED.value).exclude(Exists(awaits)).update(held=False)
+    ended = Replica.objects.filter(held=True, status=ReplicaStatus.EXITED.value)
+    awaited = ended.filter(superseded=False, job__status=JobStatus.RUNNING.value).exclude(replacement=None)
+    ended.exclude(pk__in=awaited).update(held=False)
 
 
 def _listening_since(now: datetime) -> datetime | None:

@@ -15,7 +15,6 @@ from django.db.models import F
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Node, Replica
-from orchestrator.services import fencing
 from orchestrator.services.gang import gang
 from orchestrator.services.transitions import announce_replicas, record
 from worker_agent.protocol.plan import LEASE_GRACE_S
@@ -58,11 +57,11 @@ def give_up(silences: Mapping[str, float], *, now: datetime) -> None:
     """Replicas on lost nodes whose lease has run out; at once those that nobody would launch again."""
     on_lost_nodes = Replica.objects.filter(node__state=NodeState.LOST.value).exclude(status__in=TERMINAL_REPLICA)
     for replica in on_lost_nodes.select_related("node", "job"):
-        lease, silent_s = fencing.lease_s(replica), silences.get(str(replica.node_id), 0.0)
-        if lease and silent_s <= lease and replica.job.status != JobStatus.STOPPING:
+        silent_s = silences.get(str(replica.node_id), 0.0)
+        if replica.lease_s and silent_s <= replica.lease_s and replica.job.status != JobStatus.STOPPING:
             continue
         reason = f"Node {replica.node_name} is lost. {replica.node.state_reason if replica.node else ''}".strip()
-        gang.on_lost(replica=replica, reason=reason, held=bool(lease), now=now)
+        gang.on_lost(replica=replica, reason=reason, held=bool(replica.lease_s), now=now)
 
 
 def release(silences: Mapping[str, float]) -> None:
@@ -76,7 +75,7 @@ def release(silences: Mapping[str, float]) -> None:
         match _seen(replica):
             case "away":
                 lasting_s = silences.get(str(replica.node_id), lasting_s if replica.node is None else 0.0)
-                patience_s = fencing.lease_s(replica) + LEASE_GRACE_S + MARGIN_S
+                patience_s = replica.lease_s + LEASE_GRACE_S + MARGIN_S
             case "running":
                 patience_s = STUCK_S
         if lasting_s > patience_s:
@@ -86,10 +85,9 @@ def release(silences: Mapping[str, float]) -> None:
 
 def tell_jobs(node: Node) -> None:
     """The node is lost: jobs that run there are told what becomes of them."""
-    replicas = node.replicas.exclude(status__in=TERMINAL_REPLICA).select_related("job")
-    leases = {replica.job: lease for replica in replicas if (lease := fencing.lease_s(replica))}
-    for job, lease in leases.items():
-        text = f"{node.name} is lost. What runs there is given up when nothing has been heard of it for {lease:g} s."
+    replicas = node.replicas.exclude(status__in=TERMINAL_REPLICA).filter(lease_s__gt=0).select_related("job")
+    for job, lease_s in {replica.job: replica.lease_s for replica in replicas}.items():
+        text = f"{node.name} is lost. What runs there is given up when nothing has been heard of it for {lease_s:g} s."
         record(kind="node_silent", text=text, job=job)
 
 
