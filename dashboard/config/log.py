@@ -16,7 +16,7 @@ def without_needless_traceback(_: object, __: str, event: MutableMapping[str, An
     return event
 
 
-SHARED = [
+SHARED: list[structlog.typing.Processor] = [
     structlog.stdlib.add_log_level,
     structlog.stdlib.add_logger_name,
     structlog.processors.TimeStamper(fmt="iso", utc=True),

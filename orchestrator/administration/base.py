@@ -5,11 +5,19 @@ from typing import Any
 from django.http import HttpRequest
 from unfold.admin import ModelAdmin
 
+from orchestrator.models import User
+
 
 def may_administer(request: HttpRequest) -> bool:
     """Whether the person is an administrator who is switched on."""
     user = request.user
     return bool(user.is_active and getattr(user, "may_administer", False))
+
+
+def person(request: HttpRequest) -> User:
+    """Who acts: the site of the administration is shown to nobody who is not signed in."""
+    assert isinstance(request.user, User)
+    return request.user
 
 
 class Administered(ModelAdmin):
@@ -41,7 +49,7 @@ class Administered(ModelAdmin):
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """Without Django's own deletion of many rows at once."""
-        actions = super().get_actions(request)
+        actions: dict[str, Any] = super().get_actions(request)
         actions.pop("delete_selected", None)
         return actions
 

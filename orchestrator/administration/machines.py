@@ -4,7 +4,6 @@ only.
 
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from django import forms
@@ -19,7 +18,7 @@ from django.utils.safestring import SafeString
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminTextareaWidget
 
-from orchestrator.administration.base import Administered, may_administer
+from orchestrator.administration.base import Administered, may_administer, person
 from orchestrator.models import Cluster, Node
 from orchestrator.queries import machines
 from orchestrator.services.errors import Conflict, Invalid, words_of
@@ -50,7 +49,7 @@ class EnvironmentField(forms.CharField):
         return found
 
 
-class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
+class ClusterForm(forms.ModelForm):
     """A cluster's columns, checked by the service that will write them."""
 
     environment = EnvironmentField(required=False, help_text="One NAME=value a line, for every process that runs here.")
@@ -69,12 +68,12 @@ class ClusterForm(forms.ModelForm):  # type: ignore[type-arg]
         )
 
     def _post_clean(self) -> None:
-        super()._post_clean()  # type: ignore[misc]
+        super()._post_clean()  # type: ignore[misc]  # Django's stubs do not have it
         for error in nodes.cluster_errors(self.instance):
             if error.field not in self.fields:
                 continue
             # The service's words are the plainer ones.
-            self._errors.pop(error.field, None)
+            self.errors.pop(error.field, None)
             self.add_error(error.field, error.message)
 
 
@@ -95,13 +94,13 @@ class ClusterAdmin(Administered):
         """Through the service, which records who did it."""
         fields = {name: form.cleaned_data[name] for name in form.cleaned_data}
         if change:
-            nodes.update_cluster(cluster=Cluster.objects.get(pk=obj.pk), by=request.user, **fields)
+            nodes.update_cluster(cluster=Cluster.objects.get(pk=obj.pk), by=person(request), **fields)
         else:
-            obj.pk = nodes.create_cluster(by=request.user, **fields).pk
+            obj.pk = nodes.create_cluster(by=person(request), **fields).pk
 
     def delete_model(self, request: HttpRequest, obj: Cluster) -> None:
         """Through the service, which records who did it."""
-        nodes.delete_cluster(cluster=obj, by=request.user)
+        nodes.delete_cluster(cluster=obj, by=person(request))
 
     def response_add(self, request: HttpRequest, obj: Cluster, post_url_continue: Any = None) -> HttpResponse:
         """The join command of the new cluster."""
@@ -132,7 +131,7 @@ class ClusterAdmin(Administered):
         return cluster.nodes.count()
 
     def _show_command(self, request: HttpRequest, cluster: Cluster) -> HttpResponse:
-        token = nodes.create_join_token(cluster=cluster, by=request.user)
+        token = nodes.create_join_token(cluster=cluster, by=person(request))
         return self._join_page(request, cluster, command=nodes.join_command(token))
 
     def _join_page(self, request: HttpRequest, cluster: Cluster, *, command: str) -> HttpResponse:
@@ -181,7 +180,7 @@ class NodeAdmin(Administered):
         if "name" not in form.changed_data:
             return
         try:
-            nodes.rename(node_id=obj.pk, name=obj.name, by=request.user)
+            nodes.rename(node_id=obj.pk, name=obj.name, by=person(request))
         except (Conflict, Invalid) as refused:
             obj.refresh_from_db()
             messages.error(request, f"The name was not changed. {words_of(refused)}")
@@ -215,8 +214,7 @@ class NodeAdmin(Administered):
     @admin.action(description="Drain: place nothing new, stay cordoned once empty…")
     def drain(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponse | None:
         """Each chosen node, after a question."""
-        question = partial(self._confirm, request, queryset, "drain", "Drain")
-        return question() if "confirmed" not in request.POST else self._each(request, queryset, nodes.drain, "draining")
+        return self._after_question(request, queryset, nodes.drain, "draining")
 
     @admin.action(description="Reclaim: use devices and ports that were not given back")
     def reclaim(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
@@ -226,19 +224,27 @@ class NodeAdmin(Administered):
     @admin.action(description="Remove: forget the node and its key…")
     def remove(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponse | None:
         """Each chosen node, after a question. One that still runs something stays."""
-        question = partial(self._confirm, request, queryset, "remove", "Remove")
-        return question() if "confirmed" not in request.POST else self._each(request, queryset, nodes.remove, "removed")
+        return self._after_question(request, queryset, nodes.remove, "removed")
+
+    def _after_question(
+        self, request: HttpRequest, queryset: QuerySet[Node], act: Callable[..., object], word: str
+    ) -> HttpResponse | None:
+        if "confirmed" not in request.POST:
+            return self._confirm(request, queryset, act.__name__)
+        self._each(request, queryset, act, word)
+        return None
 
     def _each(self, request: HttpRequest, queryset: QuerySet[Node], act: Callable[..., object], word: str) -> None:
         for node in queryset.order_by("name"):
             try:
-                act(node_id=node.pk, by=request.user)
+                act(node_id=node.pk, by=person(request))
             except (Conflict, Invalid) as refused:
                 messages.error(request, words_of(refused))
             else:
                 messages.success(request, f"{node.name} is {word}.")
 
-    def _confirm(self, request: HttpRequest, queryset: QuerySet[Node], name: str, verb: str) -> HttpResponse:
+    def _confirm(self, request: HttpRequest, queryset: QuerySet[Node], name: str) -> HttpResponse:
+        verb = name.capitalize()
         context = self.admin_site.each_context(request) | {
             "title": f"{verb} {queryset.count()} node{'' if queryset.count() == 1 else 's'}?",
             "opts": self.opts,

@@ -17,7 +17,7 @@ class PersonChangeForm(UserChangeForm):
 
     def clean(self) -> dict[str, Any]:
         """Refuse to demote or switch off the last administrator."""
-        values = super().clean() or self.cleaned_data
+        values: dict[str, Any] = super().clean() or self.cleaned_data
         keeps = values.get("role", self.instance.role) == Role.ADMINISTRATOR and values.get("is_active", True)
         if not keeps and is_last_administrator(self.instance):
             self.add_error("role" if values.get("role") != Role.ADMINISTRATOR else "is_active", LAST)

@@ -1,6 +1,7 @@
 """People and the tokens they give to programs."""
 
 import hashlib
+from typing import Any
 
 from django.contrib.auth.models import AbstractUser
 from django.db import models
@@ -19,12 +20,12 @@ class User(AbstractUser):
 
     role = models.CharField(max_length=16, choices=Role, default=Role.MEMBER)
 
-    def save(self, *args: object, **kwargs: object) -> None:
+    def save(self, *args: Any, **kwargs: Any) -> None:
         """Keep Django's own flags in step with the role; `createsuperuser` makes an administrator."""
         if self._state.adding and self.is_superuser:
             self.role = Role.ADMINISTRATOR
         self.is_staff = self.is_superuser = self.role == Role.ADMINISTRATOR
-        super().save(*args, **kwargs)  # type: ignore[arg-type]
+        super().save(*args, **kwargs)
 
     @property
     def may_run_jobs(self) -> bool:

@@ -91,7 +91,8 @@ class Node(models.Model):
     @property
     def devices(self) -> list[dict[str, object]]:
         """The device slots as plain `protocol.reports.Device`."""
-        return self.inventory.get("devices", [])
+        devices: list[dict[str, object]] = self.inventory.get("devices", [])
+        return devices
 
 
 class JoinToken(models.Model):

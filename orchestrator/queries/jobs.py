@@ -250,8 +250,8 @@ def _remaining_s(job: Job, progress: float | None, now: datetime) -> float | Non
 
 def _latest_launch(job: Job) -> tuple[datetime | None, int | None]:
     """When the processes of the latest attempt were at work, and the step it began with: its pace is what counts."""
-    if hasattr(job, "launch_at"):
-        return job.launch_at, job.launch_step
+    if "launch_at" in (read := vars(job)):
+        return read["launch_at"], read["launch_step"]
     latest = Attempt.objects.filter(job_id=job.pk, number=job.attempt).values_list("running_at", "resumed_step")
     return latest.first() or (None, None)
 

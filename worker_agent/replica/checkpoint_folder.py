@@ -8,8 +8,8 @@ import hashlib
 import os
 import shutil
 from collections.abc import Container
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 import msgspec
 
@@ -78,7 +78,7 @@ def digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def open_plain(path: Path) -> BinaryIO:
+def open_plain(path: Path) -> BufferedReader:
     """Read a file, never through a link: a program of the user's has written the folder."""
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb")
 

@@ -77,10 +77,10 @@ def preload(flavour: str) -> None:
         from worker_agent.trainer.setup import keras_alias
 
         keras_alias.install()
-        rooms = (*SYNCHRONOUS, "served.parameter_server")
+        others = ["served.parameter_server"]
     else:
-        rooms = (*SYNCHRONOUS, "tensor.tensor_parallel", "pipe.pipeline")
-    for room in rooms:
+        others = ["tensor.tensor_parallel", "pipe.pipeline"]
+    for room in (*SYNCHRONOUS, *others):
         importlib.import_module(f"worker_agent.trainer.strategies.{room}")
     importlib.import_module("worker_agent.trainer.__main__")
     for name in _PRELOADED:

@@ -16,7 +16,7 @@ class Command(BaseCommand):
     """Exit status 0 when the loop is alive, 1 with the reason otherwise."""
 
     help = "Check that a loop of the control plane has beaten within the last 30 seconds."
-    requires_system_checks: list[str] = []  # type: ignore[assignment]
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Which loop."""

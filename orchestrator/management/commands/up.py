@@ -24,7 +24,7 @@ class Command(BaseCommand):
     """Options, signals and words; the work is in `orchestrator/embedded/`."""
 
     help = "Start Trainyard here: Redis, database, web server, Celery worker, sweep, ingest and local agents."
-    requires_system_checks: list[str] = []  # type: ignore[assignment]
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The options of the issue, no more."""

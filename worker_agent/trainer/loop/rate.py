@@ -68,7 +68,7 @@ class Rate:
 
     def before_step(self, step: tf.Tensor) -> None:
         """In the graph, across replicas: the ramp while it lasts; afterwards callbacks may set what they like."""
-        if not self._warmup_steps:
+        if not self._warmup_steps or self._target is None:
             return
         rate = self._optimizer.learning_rate
         ramp = self._base + (self._target - self._base) * tf.cast(step + 1, tf.float32) / self._warmup_steps

@@ -62,7 +62,7 @@ def _checked(name: str, about: Mapping[str, Any], value: Any) -> ParamValue:
         low, high = about.get("min"), about.get("max")
         if (low is not None and value < low) or (high is not None and value > high):
             raise TrainingFailed(f"Parameter {name}: {value} is outside {_range(low, high)}.")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _article(kind: str) -> str:

@@ -9,7 +9,7 @@ import tensorflow as tf
 def compute_on_logical_cpus(strategy: tf.distribute.ParameterServerStrategy, count: int) -> None:
     """Have every worker compute on its first `count` CPU devices. Before any variable is made."""
     if count > 1:
-        strategy.extended.__class__ = _with_cpus(type(strategy.extended), count)
+        strategy.extended.__class__ = _with_cpus(strategy.extended.__class__, count)
         strategy.extended._num_gpus_per_worker = count  # the number of compute devices, whatever they are
 
 

@@ -33,7 +33,7 @@ require(Variable, "_initialize_with_initializer", "_deferred_initialize", "_init
 require(BaseOptimizer, "add_variable_from_reference")
 
 
-class MeshVariable(dtensor.DVariable):  # type: ignore[misc]
+class MeshVariable(dtensor.DVariable):
     """A variable on a mesh that can be read and set from Python; both are collectives where it is split."""
 
     def __init__(self, value: Any, *, mesh: Mesh, specs: Specs, **given: Any) -> None:
