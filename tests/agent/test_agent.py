@@ -17,7 +17,7 @@ from tests.agent.plans import make_launch, make_spec
 from tests.agent.stack import TOKEN, AgentProcess, ControlPlane, counting_trainer
 from tests.waiting import wait_until
 from worker_agent.daemon.settings import read_identity, write_identity
-from worker_agent.machine.processes import kill, named, of_sessions
+from worker_agent.machine.processes import describe, in_sessions, kill
 from worker_agent.protocol.commands import Forget, Launch, Stop
 from worker_agent.protocol.job.job_spec import CodeRef
 from worker_agent.protocol.records import Started
@@ -63,7 +63,7 @@ def start(data: Path) -> Iterator[StartAgent]:
     for folder in (data / "replicas").glob("*"):
         state = read_shim_state(folder)
         if state is not None:
-            kill(of_sessions({state.shim.pid, state.child_pid} - {0}, since=state.shim))
+            kill(in_sessions({state.shim.pid, state.child_pid} - {0}, since=state.shim))
 
 
 @pytest.fixture
@@ -165,9 +165,9 @@ def test_a_port_in_use(plane: ControlPlane, start: StartAgent, launch: MakeLaunc
         port = taken.getsockname()[1]
         plane.send(launch(tf_config={"cluster": {}}, port=port))
         end = plane.wait_for_exit(7)
-    who = named(os.getpid())
+    who = describe(os.getpid())
     assert (end.cause, end.message) == (Cause.PORT_TAKEN, f"Port {port} is in use on this machine already, by {who}.")
-    assert [left.words for left in end.left] == [f"port {port}: {who} listens on it"]
+    assert [each.words for each in end.leftovers] == [f"port {port}: {who} listens on it"]
 
 
 def test_code_that_is_missing_altered_or_hostile_is_refused(

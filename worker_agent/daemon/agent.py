@@ -17,6 +17,7 @@ from worker_agent.daemon.app import CommandDoor, CommandWorker
 from worker_agent.daemon.control_plane import ControlPlane
 from worker_agent.daemon.inventory import Devices, GroupLoad, Sampler, take_inventory
 from worker_agent.daemon.journal import Journal
+from worker_agent.daemon.leftovers import Leftovers
 from worker_agent.daemon.permits import Permits
 from worker_agent.daemon.probes.prober import Prober
 from worker_agent.daemon.replica_runner import Supervisor
@@ -26,7 +27,6 @@ from worker_agent.daemon.transfer.checkpoint_transfer import CheckpointCache, Ch
 from worker_agent.daemon.transfer.program_store import CodeStore
 from worker_agent.daemon.transfer.shipper import RedisChannel, Shipper
 from worker_agent.daemon.transfer.shipping_plan import Shipping
-from worker_agent.daemon.unreturned import LeftBehind
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine import cgroup
 from worker_agent.protocol.commands import Launch
@@ -56,7 +56,7 @@ class Agent:
         notify_path = socket_path(data, "notify.sock")
         self._control_plane = ControlPlane(identity.url, node_id=identity.node_id, key=identity.key)
         self._journal = Journal(data, notify=notify_path)
-        self._left_behind = LeftBehind(data)
+        self._leftovers = Leftovers(data)
         self._zygotes = Zygotes(data, enabled=with_zygotes)
         self._checkpoints = CheckpointUploads(self._control_plane, self._on_uploaded)
         self._uploads = Uploader(self._control_plane, self._checkpoints.finish)
@@ -150,7 +150,7 @@ class Agent:
                 case c.Upload(key, launch):
                     self._shipper.wake()
                     log.info("replica ended", replica=key.replica_id, job=launch.job_id)
-                    self._left_behind.add(key, self._journal.folder(key))
+                    self._leftovers.add(key, self._journal.folder(key))
                     self._follow_checkpoints(launch)
                     self._uploads.add(key, self._journal.folder(key) / "artifacts")
                 case c.Remove(key):
@@ -190,12 +190,12 @@ class Agent:
                 held = list(self._core.held.items())
                 loads = {replica.pid: loads.get(replica.pid) or GroupLoad() for _, replica in held if replica.pid}
                 replicas = [_running(key, replica, loads) for key, replica in held]
-                remains = self._left_behind.look(now=time.monotonic())
+                leftovers = self._leftovers.check(now=time.monotonic())
                 sample = sampler.take(at=time.time())
             except Exception:  # a node that says nothing any more is given up with all that runs there
                 log.exception("a heartbeat was left out")
                 continue
-            heartbeat = Heartbeat(node_id=self._identity.node_id, sample=sample, replicas=replicas, remains=remains)
+            heartbeat = Heartbeat(node_id=self._identity.node_id, sample=sample, replicas=replicas, leftovers=leftovers)
             self._shipper.beat(heartbeat)
 
     def _running(self) -> int:

@@ -12,11 +12,12 @@ from pathlib import Path
 import msgspec
 
 from worker_agent.daemon.core import Key, Restored
+from worker_agent.machine.durable import write_atomically
 from worker_agent.protocol.checkpoint import Restore
 from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.plan import Plan
-from worker_agent.replica.folder import PLAN_FILE, find_exit, write_atomically
+from worker_agent.replica.folder import PLAN_FILE, find_exit
 from worker_agent.replica.lease import LEASE_FILE
 
 _LAUNCH_FILE = "launch.json"

@@ -7,7 +7,6 @@ from here when there is none. The shim, not the agent, is the parent that matter
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import structlog
 
 from worker_agent.daemon.core import Ended, Event, Key, Started
@@ -27,14 +27,15 @@ from worker_agent.daemon.settings import program_environment
 from worker_agent.daemon.transfer.checkpoint_transfer import CheckpointCache, CheckpointRefused
 from worker_agent.daemon.transfer.program_store import CodeRefused, CodeStore
 from worker_agent.daemon.zygotes import Zygotes
-from worker_agent.machine.listeners import holder, listening
-from worker_agent.machine.processes import Identity, boot_id, identify, is_alive, named
+from worker_agent.machine.listeners import listener
+from worker_agent.machine.processes import Identity, boot_id, describe, identify, is_alive, send_signal
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.records import Stream
 from worker_agent.protocol.states import Cause
-from worker_agent.replica.cleanup import Remnant, end_orphans, look, write_left
+from worker_agent.replica.cleanup import end_orphans
 from worker_agent.replica.folder import ShimState, append_exit, find_exit, read_shim_state, read_stop, write_stop
+from worker_agent.replica.leftovers import TrackedLeftover, resources_held, write_leftovers
 from worker_agent.replica.spool import Writer
 from worker_agent.replica.verdict import Ending, StopRequest
 
@@ -118,14 +119,14 @@ class Supervisor:
             replica.stopping.set()
             replica.overdue_at = min(replica.overdue_at, time.monotonic() + request.grace_s + OVERTIME_S)
             if replica.shim is not None:
-                _signal(replica.shim, signal.SIGTERM)
+                send_signal(replica.shim, signal.SIGTERM)
 
-    def write_exit(self, key: Key, *, cause: Cause, message: str, left: Sequence[Remnant] = ()) -> None:
+    def write_exit(self, key: Key, *, cause: Cause, message: str, left: Sequence[TrackedLeftover] = ()) -> None:
         """Say in the spool that it ended, when no shim did."""
         spool = self._journal.spool(key)
         writer = Writer(spool / Stream.SHIM)
-        ending, things = Ending(code=None, signal=None), [remnant.left for remnant in left]
-        append_exit(writer, spool, cause=cause, message=message, ending=ending, left=things)
+        ending, leftovers = Ending(code=None, signal=None), [tracked.leftover for tracked in left]
+        append_exit(writer, spool, cause=cause, message=message, ending=ending, leftovers=leftovers)
         writer.close()
 
     def _run(self, key: Key, replica: _Replica) -> None:
@@ -137,8 +138,8 @@ class Supervisor:
             self._watch(key, replica)
             self._settle(key, replica)
         except Refused as refusal:
-            left = look(replica.launch, patience_s=0) if refusal.cause is Cause.PORT_TAKEN else []
-            write_left(replica.folder, left, group="")
+            left = resources_held(replica.launch, patience_s=0) if refusal.cause is Cause.PORT_TAKEN else []
+            write_leftovers(replica.folder, left, group="")
             self.write_exit(key, cause=refusal.cause, message=str(refusal), left=left)
         except Exception as error:
             log.exception("replica could not be kept", replica=key.replica_id)
@@ -204,7 +205,7 @@ class Supervisor:
             replica.shim = shim
             if shim is not None and replica.stopping.is_set():
                 replica.overdue_at = min(replica.overdue_at, time.monotonic() + _grace_s(replica) + OVERTIME_S)
-                _signal(shim, signal.SIGTERM)
+                send_signal(shim, signal.SIGTERM)
 
     def _watch(self, key: Key, replica: _Replica) -> None:
         """Until no shim of the replica runs. Another one than we started may have been first: then that one."""
@@ -221,8 +222,9 @@ class Supervisor:
                 self._post(Started(key, state.child_pid))
             if time.monotonic() > replica.overdue_at:
                 log.warning("shim is overdue and is killed", replica=key.replica_id, pid=shim.pid)
-                _signal(shim, signal.SIGKILL)
-            _wait_for_end(shim, timeout_s=WATCH_S if is_told else _FIRST_LOOK_S)
+                send_signal(shim, signal.SIGKILL)
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(shim.pid).wait(WATCH_S if is_told else _FIRST_LOOK_S)
 
     def _settle(self, key: Key, replica: _Replica) -> None:
         """The shim is gone. If it left no Exit record, end what it left behind and write an honest one."""
@@ -247,9 +249,8 @@ def check_port(port: int) -> None:
     try:
         bound(port).close()
     except OSError as error:
-        sockets = listening("", port)
-        pid = holder(sockets) if sockets else None
-        by = f", by {named(pid)}" if pid else ""
+        pid = listener("", port)
+        by = f", by {describe(pid)}" if pid else ""
         raise Refused(Cause.PORT_TAKEN, f"Port {port} is in use on this machine already{by}.") from error
 
 
@@ -274,30 +275,6 @@ def _check_stop(replica: _Replica) -> None:
     request = read_stop(replica.folder) if replica.stopping.is_set() else None
     if request is not None:
         raise Refused(request.cause, f"{request.reason} It had not started yet.")
-
-
-def _signal(process: Identity, number: int) -> None:
-    """Signal exactly this process, or nobody."""
-    with contextlib.suppress(OSError):
-        handle = os.pidfd_open(process.pid)
-        try:
-            if is_alive(process):
-                signal.pidfd_send_signal(handle, number)
-        finally:
-            os.close(handle)
-
-
-def _wait_for_end(process: Identity, *, timeout_s: float) -> None:
-    """Return when this process has ended, or after the time."""
-    with contextlib.suppress(OSError):
-        handle = os.pidfd_open(process.pid)
-        try:
-            if is_alive(process):
-                poll = select.poll()
-                poll.register(handle, select.POLLIN)
-                poll.poll(timeout_s * 1000)
-        finally:
-            os.close(handle)
 
 
 def _shim_log(folder: Path) -> str:

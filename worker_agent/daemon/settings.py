@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from worker_agent.replica.folder import write_atomically
+from worker_agent.machine.durable import write_atomically
 from worker_agent.replica.shim import PACKAGE_ROOT
 
 _AGENT_FILE = "agent.json"

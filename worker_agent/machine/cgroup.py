@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 _REMOVE_S = 1.0
 _POLL_S = 0.005
 
@@ -68,7 +70,7 @@ def remove_abandoned(prefix: str) -> None:
     home = own_folder()
     for path in home.glob(f"{prefix}*") if home is not None else ():
         maker = path.name.rpartition("-")[2]
-        if maker.isdecimal() and not Path("/proc", maker).exists():
+        if maker.isdecimal() and not psutil.pid_exists(int(maker)):
             remove(str(path))
 
 

@@ -19,7 +19,7 @@ class MemoryKills:
         self._counts = self._before = memory_kills()
         self._at = now
 
-    def look(self, *, now: float) -> None:
+    def update(self, *, now: float) -> None:
         """To be called every second or so; `now` is monotonic."""
         if now - self._at >= WINDOW_S:
             self._before, self._counts, self._at = self._counts, memory_kills(), now

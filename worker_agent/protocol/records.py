@@ -118,7 +118,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, tag="gap"):
     reason: str
 
 
-class LeftKind(StrEnum):
+class LeftoverKind(StrEnum):
     """What an ended replica may leave behind. A `PORT` alone says nothing against the devices."""
 
     PROCESS = "process"
@@ -126,10 +126,10 @@ class LeftKind(StrEnum):
     MEMORY = "memory"
 
 
-class Left(msgspec.Struct, frozen=True, kw_only=True):
+class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     """Something that an ended replica could not give back, in words: `process 4711 (python)`."""
 
-    kind: LeftKind
+    kind: LeftoverKind
     words: str
 
 
@@ -140,8 +140,8 @@ KERNELS_VIEW = " The kernel's view: "
 class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit"):
     """The process group is gone. `code` is the exit status, or None when `signal` ended it.
 
-    `final` gives the length of every stream, so "complete" can be told from "still arriving". `left` is what could not
-    be given back (a process, the port, memory of a GPU); empty is the proof that everything was.
+    `final` gives the length of every stream, so "complete" can be told from "still arriving". `leftovers` are what
+    could not be given back (a process, the port, memory of a GPU); empty is the proof that everything was.
     """
 
     at: float
@@ -150,7 +150,7 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit"):
     cause: Cause
     message: str
     final: dict[str, int]
-    left: list[Left] = []
+    leftovers: list[Leftover] = msgspec.field(name="left", default_factory=list)
 
 
 Record = Points | Progress | Phase | Facts | Summary | Checkpointed | Failure | Started | Log | Gap | Exit

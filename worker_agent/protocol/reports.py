@@ -3,7 +3,7 @@
 import msgspec
 
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.records import Left
+from worker_agent.protocol.records import Leftover
 from worker_agent.protocol.states import ReplicaStatus
 
 REPORTS_KEY = "trainyard:reports"
@@ -85,12 +85,12 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     inventory: Inventory
 
 
-class Remains(msgspec.Struct, frozen=True, kw_only=True):
-    """What an ended replica could not give back is looked at again and again. `left` empty: it is all gone by now."""
+class ReplicaLeftovers(msgspec.Struct, frozen=True, kw_only=True):
+    """What an ended replica could not give back is looked at again and again. None: it is all gone by now."""
 
     replica_id: int
     attempt: int
-    left: list[Left]
+    leftovers: list[Leftover] = msgspec.field(name="left")
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
@@ -99,7 +99,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     node_id: str
     sample: Sample
     replicas: list[RunningReplica]
-    remains: list[Remains] = []
+    leftovers: list[ReplicaLeftovers] = msgspec.field(name="remains", default_factory=list)
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True, tag="ack"):

@@ -6,7 +6,6 @@ and what was found.
 """
 
 import contextlib
-import os
 import socket
 import time
 from pathlib import Path
@@ -14,10 +13,10 @@ from typing import TypeVar
 
 import msgspec
 
-from worker_agent.machine.durable import sync_folder
+from worker_agent.machine.durable import write_atomically
 from worker_agent.machine.processes import Identity
 from worker_agent.protocol.codec import decode_record, encode
-from worker_agent.protocol.records import Exit, Left, Stream
+from worker_agent.protocol.records import Exit, Leftover, Stream
 from worker_agent.protocol.states import Cause
 from worker_agent.replica.spool import HEADER_BYTES, Writer, length, tail
 from worker_agent.replica.verdict import Ending, StopRequest
@@ -64,7 +63,7 @@ def read_stop(folder: Path) -> StopRequest | None:
 
 
 def append_exit(
-    writer: Writer, spool: Path, *, cause: Cause, message: str, ending: Ending, left: list[Left] | None = None
+    writer: Writer, spool: Path, *, cause: Cause, message: str, ending: Ending, leftovers: list[Leftover] | None = None
 ) -> None:
     """Append (not flush) the Exit record, with the final length of both streams, this record included, and what could
     not be given back."""
@@ -78,7 +77,7 @@ def append_exit(
             cause=cause,
             message=message,
             final={Stream.TRAINER.value: trainer, Stream.SHIM.value: final},
-            left=left or [],
+            leftovers=leftovers or [],
         )
         payload = encode(record)
         end = writer.end + HEADER_BYTES + len(payload)
@@ -99,18 +98,6 @@ def notify(path: str) -> None:
     """Tell the agent that there is something new in the spool; never waits, never fails."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as out:
         out.sendto(b"", path)
-
-
-def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace a small file so that readers see the old or the new content, never a part. It survives a power cut."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    with os.fdopen(file, "wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

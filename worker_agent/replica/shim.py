@@ -27,11 +27,11 @@ from worker_agent.protocol.codec import decode_plan, encode
 from worker_agent.protocol.commands import saves_when_asked
 from worker_agent.protocol.job.job_spec import keras_of
 from worker_agent.protocol.plan import Plan
-from worker_agent.protocol.records import KERNELS_VIEW, Gap, Left, Log, Record, Started, Stream
+from worker_agent.protocol.records import KERNELS_VIEW, Gap, Leftover, Log, Record, Started, Stream
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
 from worker_agent.replica import stacks
 from worker_agent.replica.capture import Capture
-from worker_agent.replica.cleanup import Cleanup, write_left
+from worker_agent.replica.cleanup import Cleanup
 from worker_agent.replica.folder import (
     LOCK_FILE,
     ShimState,
@@ -43,6 +43,7 @@ from worker_agent.replica.folder import (
     write_stop,
 )
 from worker_agent.replica.lease import Lease
+from worker_agent.replica.leftovers import write_leftovers
 from worker_agent.replica.spool import Writer, tail
 from worker_agent.replica.verdict import LAST_LINES, PREEMPTED_GRACE_S, Ending, StopRequest, judge, last_words, taken
 
@@ -169,8 +170,8 @@ class _Shim:
             last_lines=self._capture.last_lines(LAST_LINES),
         )
         message += f"{KERNELS_VIEW}{self._found}" if self._found else ""
-        write_left(self._folder, left, group=self._cleanup.group)
-        self._finish(cause, message, left=[remnant.left for remnant in left])
+        write_leftovers(self._folder, left, group=self._cleanup.group)
+        self._finish(cause, message, leftovers=[tracked.leftover for tracked in left])
 
     def _start(self, start: StartProcess, me: Identity) -> int:
         """Begin the training process; the reading end of its output."""
@@ -180,7 +181,7 @@ class _Shim:
                 fcntl.fcntl(output, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
             os.set_blocking(inner, True)
             os.chdir(self._plan.code)
-            with self._cleanup.inside():
+            with self._cleanup.inside_group():
                 self._child = start(child_environment(self._plan, dict(os.environ)), inner)
         except OSError:
             os.close(output)
@@ -209,7 +210,7 @@ class _Shim:
             watched = [signals, output] if is_open and read_at <= now else [signals]
             ready, _, _ = select.select(watched, [], [], max(0.0, wait_s))
             now = time.monotonic()
-            self._memory_kills.look(now=now)
+            self._memory_kills.update(now=now)
             if output in ready:
                 is_open = self._read(output)
                 read_at = now + _TICK_S
@@ -267,7 +268,7 @@ class _Shim:
     def _take_stacks(self, *, why: str) -> str:
         launch = self._plan.launch
         path = Path(self._plan.artifacts) / stacks.artifact_name(launch.role, launch.index)
-        return stacks.take(self._child, folder=self._folder, path=path, why=why)
+        return stacks.collect(self._child, folder=self._folder, path=path, why=why)
 
     def _reap(self) -> None:
         """Take the exit status of the training process, and of descendants that became ours."""
@@ -328,11 +329,13 @@ class _Shim:
                 self._writer.sync()
                 self._synced_at = time.monotonic()
 
-    def _finish(self, cause: Cause, message: str, *, left: list[Left] | None = None) -> None:
+    def _finish(self, cause: Cause, message: str, *, leftovers: list[Leftover] | None = None) -> None:
         """The last record; waits for the disk as long as it takes, because without it the end would be a guess."""
         ending = self._ending or Ending(code=None, signal=None)
         self._own_up()
-        append_exit(self._writer, Path(self._plan.spool), cause=cause, message=message, ending=ending, left=left)
+        append_exit(
+            self._writer, Path(self._plan.spool), cause=cause, message=message, ending=ending, leftovers=leftovers
+        )
         while self._writer.pending_bytes:
             self._flush()
             if self._writer.pending_bytes:

@@ -2,7 +2,7 @@
 
 The training process registers faulthandler on `SIGNAL` (`listen`): the handler is C, needs neither the interpreter's
 lock nor the main thread, and writes the Python stacks of all threads into a file of the replica's folder. The shim
-(`take`) sends that signal, and adds what the kernel knows of every process and thread of the replica: so there is
+(`collect`) sends that signal, and adds what the kernel knows of every process and thread of the replica: so there is
 something to read also of a process that does not answer. Of one that is suspended, the kernel's view is taken first;
 then it is continued, and answers before it does anything else.
 """
@@ -20,9 +20,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from worker_agent.machine.processes import descendants, read_stat
+from worker_agent.machine.durable import write_atomically
+from worker_agent.machine.processes import descendants
 from worker_agent.protocol.states import Role
-from worker_agent.replica.folder import write_atomically
 
 # A real-time signal from the end that libraries do not use; USR1 and USR2 are the programs' own.
 SIGNAL = signal.SIGRTMAX - 3
@@ -71,24 +71,25 @@ def artifact_name(role: Role, index: int) -> str:
     return f"stacks-{role.value}-{index}.txt"
 
 
-def take(child: int, *, folder: Path, path: Path, why: str) -> str:
+def collect(child: int, *, folder: Path, path: Path, why: str) -> str:
     """Write to `path` where the training process `child` and everything it started stand; takes five seconds at most.
 
     Called by its shim. Returns half a sentence when the kernel's view alone says what is wrong, else "".
     """
-    began = read_stat(child)
-    if began is None:
+    before = threads_of(child)
+    state = next((thread.state for thread in before if thread.tid == child), "")
+    if not state:
         return ""
-    kernel = {row.pid: threads_of(row.pid) for row in descendants(os.getpid())[:_PROCESSES_MAX]}
-    answer = _ask(child, folder / _ANSWERS, suspended=began.state in _SUSPENDED)
+    kernel = {each.pid: threads_of(each.pid) for each in descendants(os.getpid())[:_PROCESSES_MAX]}
+    answer = _ask_for_stacks(child, folder / _ANSWERS, suspended=state in _SUSPENDED)
     spied = _spy(child)
-    found = _finding(began.state, kernel.get(child, []), threads_of(child))
+    found = _finding(state, before, threads_of(child))
     parts = [
         f"Process {child}, taken {datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC on the node's clock. {why}",
         *([f"The kernel's view: {found}"] if found else []),
         f"== Python, by faulthandler ==\n{answer}",
         *([f"== Python, by py-spy ==\n{spied}"] if spied else []),
-        *(f"== Kernel: process {pid} ==\n{told(threads)}" for pid, threads in kernel.items()),
+        *(f"== Kernel: process {pid} ==\n{describe(threads)}" for pid, threads in kernel.items()),
     ]
     with contextlib.suppress(OSError):  # a full disk: the end comes first
         write_atomically(path, "\n\n".join(parts)[:_TEXT_CHARS].encode())
@@ -105,7 +106,7 @@ def threads_of(pid: int) -> list[Thread]:
     return [thread for tid in tids if (thread := _thread(tasks / str(tid), tid)) is not None]
 
 
-def told(threads: Iterable[Thread]) -> str:
+def describe(threads: Iterable[Thread]) -> str:
     """The threads in words, those that stand at the same place together."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for thread in threads:
@@ -135,7 +136,7 @@ def _read(path: Path) -> str:
     return ""
 
 
-def _ask(pid: int, answers: Path, *, suspended: bool) -> str:
+def _ask_for_stacks(pid: int, answers: Path, *, suspended: bool) -> str:
     """The Python stacks, as far as the process answers in time."""
     if not _listens(pid):
         return "It was not ready to tell: it had not begun with the program yet, or the program changed that."

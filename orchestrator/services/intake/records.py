@@ -301,7 +301,7 @@ def _move(replica: Replica, moment: Started | Phase | Exit, *, now: datetime) ->
         case Phase():
             gang.on_phase(replica=replica, phase=moment.name, now=now)
         case Exit():
-            dirty.note(replica=replica, left=moment.left, cause=moment.cause, now=now)
+            dirty.note(replica=replica, left=moment.leftovers, cause=moment.cause, now=now)
             gang.on_exit(replica=replica, exit_record=moment, now=now)
 
 

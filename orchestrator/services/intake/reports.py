@@ -52,7 +52,7 @@ def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
         if heartbeats:
             _store_load(heartbeats, now=now)
         for node, heartbeat in heartbeats:
-            dirty.heard(node=node, remains=heartbeat.remains)
+            dirty.update(node=node, leftovers=heartbeat.leftovers)
         for node in {node.pk: node for node, _ in [*hellos.values(), *heartbeats]}.values():
             if node.state == NodeState.LOST:
                 _welcome_back(node, now=now)

@@ -16,8 +16,8 @@ from orchestrator.queries import machines
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import transitions
 from orchestrator.services.errors import Forbidden
-from worker_agent.protocol.records import Left, LeftKind
-from worker_agent.protocol.reports import Remains
+from worker_agent.protocol.records import Leftover, LeftoverKind
+from worker_agent.protocol.reports import ReplicaLeftovers
 from worker_agent.protocol.states import Cause
 
 PORT = "port:"
@@ -35,7 +35,7 @@ def ports(node: Node) -> frozenset[int]:
     return frozenset(int(key.removeprefix(PORT)) for key in node.dirty if key.startswith(PORT))
 
 
-def note(*, replica: Replica, left: Sequence[Left], cause: Cause, now: datetime) -> None:
+def note(*, replica: Replica, left: Sequence[Leftover], cause: Cause, now: datetime) -> None:
     """A replica has ended of this cause, and something is left on its node; where its port was taken, that is not its
     own. To be called in the transaction that stores its end."""
     node = Node.objects.select_for_update().filter(pk=replica.node_id).first() if left else None
@@ -52,15 +52,15 @@ def note(*, replica: Replica, left: Sequence[Left], cause: Cause, now: datetime)
     keys = _keys(replica, left)
     _save(node, {**node.dirty, **dict.fromkeys(keys, found)})
     what = ", ".join(_words(left))
-    foreign = cause is Cause.PORT_TAKEN and all(each.kind is LeftKind.PORT for each in left)
+    foreign = cause is Cause.PORT_TAKEN and all(each.kind is LeftoverKind.PORT for each in left)
     said = "found its port taken" if foreign else "has ended, but not everything of it"
     text = f"{replica.words} of j-{replica.job_id} {said}: {what}. {_not_used(node, keys)}"
     transitions.record(kind="device_dirty", text=text, node=node, replica=replica)
 
 
-def heard(*, node: Node, remains: Sequence[Remains]) -> None:
+def update(*, node: Node, leftovers: Sequence[ReplicaLeftovers]) -> None:
     """What the node's agent sees now of what was left there."""
-    seen = {each.replica_id: each.left for each in remains}
+    seen = {each.replica_id: each.leftovers for each in leftovers}
     if not any(entry["replica_id"] in seen for entry in node.dirty.values()):
         return
     row = Node.objects.select_for_update().get(pk=node.pk)
@@ -108,12 +108,12 @@ def _key(dirty: machines.Dirty) -> str:
     return str(dirty.device) if dirty.device is not None else f"{PORT}{dirty.port}"
 
 
-def _keys(replica: Replica, left: Sequence[Left]) -> list[str]:
+def _keys(replica: Replica, left: Sequence[Leftover]) -> list[str]:
     """What is not used because of it: the devices, unless only the port was left; the port, if it was, or if there is
     nothing else that stands for the replica."""
     kinds = {each.kind for each in left}
-    own = [str(index) for index in replica.devices] if kinds != {LeftKind.PORT} else []
-    return own if own and LeftKind.PORT not in kinds else [*own, f"{PORT}{replica.port}"]
+    own = [str(index) for index in replica.devices] if kinds != {LeftoverKind.PORT} else []
+    return own if own and LeftoverKind.PORT not in kinds else [*own, f"{PORT}{replica.port}"]
 
 
 def _not_used(node: Node, keys: list[str]) -> str:
@@ -122,7 +122,7 @@ def _not_used(node: Node, keys: list[str]) -> str:
     return f"{name[:1].upper()}{name[1:]} of {node.name} {verb} not used until it is gone."
 
 
-def _words(left: Sequence[Left]) -> list[str]:
+def _words(left: Sequence[Leftover]) -> list[str]:
     words = [each.words.replace("\0", "")[:WORDS_CHARS] for each in left]
     more = len(words) - WORDS_SHOWN
     return words if more <= 0 else [*words[:WORDS_SHOWN], f"{more} more"]

@@ -10,22 +10,30 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.agent.plans import make_launch, make_plan
 from tests.agent.replica.test_shim import DRIVER, Running
 from tests.waiting import wait_until
 from worker_agent.daemon.core import Key
-from worker_agent.daemon.unreturned import TOLD_S, LeftBehind
+from worker_agent.daemon.leftovers import REPEATED_S, Leftovers
 from worker_agent.machine import cgroup, gpu_memory, oom
 from worker_agent.machine.processes import identify
 from worker_agent.protocol.codec import decode_record, encode_plan
 from worker_agent.protocol.plan import Plan
-from worker_agent.protocol.records import Gap, Left, LeftKind, Points
+from worker_agent.protocol.records import Gap, Leftover, LeftoverKind, Points
 from worker_agent.protocol.states import Cause, DeviceKind
-from worker_agent.replica import cleanup
-from worker_agent.replica.cleanup import Remnant, end_orphans, is_there, look, read_left, write_left
+from worker_agent.replica.cleanup import end_orphans
 from worker_agent.replica.folder import ShimState, read_shim_state
+from worker_agent.replica.leftovers import (
+    TrackedLeftover,
+    is_still_there,
+    read_leftovers,
+    resources_held,
+    surviving,
+    write_leftovers,
+)
 from worker_agent.replica.spool import Reader
 from worker_agent.trainer.emit import Emitter, SpoolSink
 
@@ -103,13 +111,13 @@ def test_a_daemon_that_ignores_sigterm_is_gone_and_so_it_is_said(folder: Path, d
     running = start(make_plan(folder), DAEMON + "time.sleep(0.3)", driver=driver)
     daemon = daemon_of(running)
     end = running.exit()
-    assert (end.cause, end.left) == (Cause.COMPLETED, [])
+    assert (end.cause, end.leftovers) == (Cause.COMPLETED, [])
     assert identify(daemon) is None
     state = read_shim_state(folder)
     assert state is not None
     assert bool(state.group) == (driver is DRIVER)
     assert not state.group or not Path(state.group).exists()
-    assert read_left(folder) is None
+    assert read_leftovers(folder) is None
 
 
 @pytest.mark.parametrize("driver", [pytest.param(DRIVER, marks=GROUPED), WITHOUT_GROUP + DRIVER])
@@ -161,20 +169,20 @@ def test_a_port_that_a_survivor_holds_is_named_until_it_is_free(folder: Path) ->
     _, descriptors, _, _ = socket.recv_fds(guest, 1, 1)
     guest.close()
     end = running.exit()
-    assert [left.kind for left in end.left] == [LeftKind.PORT]
-    assert end.left[0].words.startswith(f"port {port}: process {os.getpid()} (")
-    kept = read_left(folder)
+    assert [each.kind for each in end.leftovers] == [LeftoverKind.PORT]
+    assert end.leftovers[0].words.startswith(f"port {port}: process {os.getpid()} (")
+    kept = read_leftovers(folder)
     assert kept is not None
-    assert is_there(kept.found[0])
-    behind = LeftBehind(folder)
+    assert is_still_there(kept.found[0])
+    behind = Leftovers(folder)
     behind.add(Key(7, 1), folder)
-    assert [remains.left for remains in behind.look(now=0.0)] == [end.left]
+    assert [told.leftovers for told in behind.check(now=0.0)] == [end.leftovers]
     os.close(descriptors[0])
-    again = LeftBehind(folder)  # the agent was started anew
+    again = Leftovers(folder)  # the agent was started anew
     again.add(Key(7, 1), folder)
-    assert [remains.left for remains in again.look(now=1.0)] == [[]]
-    assert [remains.left for remains in again.look(now=TOLD_S)] == [[]]
-    assert again.look(now=TOLD_S + 2.0) == []
+    assert [told.leftovers for told in again.check(now=1.0)] == [[]]
+    assert [told.leftovers for told in again.check(now=REPEATED_S)] == [[]]
+    assert again.check(now=REPEATED_S + 2.0) == []
     door.close()
 
 
@@ -182,17 +190,15 @@ def test_a_process_that_would_not_end_is_named_and_told_again(folder: Path) -> N
     survivor = subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(600)"], stdout=subprocess.DEVNULL, start_new_session=True
     )
-    row = cleanup.read_stat(survivor.pid)
-    assert row is not None
-    found = cleanup.stuck([row])
-    assert found[0].left == Left(kind=LeftKind.PROCESS, words=found[0].left.words)
-    assert found[0].left.words.startswith(f"process {survivor.pid} (")
-    write_left(folder, found, group="")
-    behind = LeftBehind(folder)
+    found = surviving([psutil.Process(survivor.pid)])
+    assert found[0].leftover == Leftover(kind=LeftoverKind.PROCESS, words=found[0].leftover.words)
+    assert found[0].leftover.words.startswith(f"process {survivor.pid} (")
+    write_leftovers(folder, found, group="")
+    behind = Leftovers(folder)
     behind.add(Key(7, 1), folder)
-    assert behind.look(now=0.0)[0].left == [found[0].left]
+    assert behind.check(now=0.0)[0].leftovers == [found[0].leftover]
     assert survivor.wait(timeout=20) == -signal.SIGKILL
-    assert behind.look(now=1.0)[0].left == []
+    assert behind.check(now=1.0)[0].leftovers == []
 
 
 def test_memory_of_a_gpu_that_ended_processes_hold(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,14 +207,14 @@ def test_memory_of_a_gpu_that_ended_processes_hold(monkeypatch: pytest.MonkeyPat
     held = {(1, gone): 3_200_000_000, (1, stranger): 1, (1, before): 1}
     monkeypatch.setattr(gpu_memory, "holders", lambda devices: {key: held[key] for key in held if key[0] in devices})
     launch = make_launch(device_kind=DeviceKind.GPU, devices=[1])
-    found = look(launch, before={(1, before): 1}, patience_s=0)
-    assert [remnant.left for remnant in found] == [
-        Left(kind=LeftKind.MEMORY, words=f"3.2 GB of GPU 1, held for process {gone}")
+    found = resources_held(launch, before={(1, before): 1}, patience_s=0)
+    assert [tracked.leftover for tracked in found] == [
+        Leftover(kind=LeftoverKind.MEMORY, words=f"3.2 GB of GPU 1, held for process {gone}")
     ]
-    assert is_there(found[0])
+    assert is_still_there(found[0])
     held.clear()
-    assert not is_there(found[0])
-    assert look(launch, before={}, patience_s=0) == []
+    assert not is_still_there(found[0])
+    assert resources_held(launch, before={}, patience_s=0) == []
 
 
 def test_the_driver_is_asked_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,10 +237,10 @@ def test_the_driver_is_asked_and_closed(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_remnant_of_an_earlier_boot_is_gone() -> None:
     me = identify(os.getpid())
     assert me is not None
-    left = Left(kind=LeftKind.PROCESS, words="process 1")
-    assert is_there(Remnant(left=left, process=me))
+    left = Leftover(kind=LeftoverKind.PROCESS, words="process 1")
+    assert is_still_there(TrackedLeftover(leftover=left, process=me))
     other = type(me)(pid=me.pid, start_time=me.start_time, boot_id="before")
-    assert not is_there(Remnant(left=left, process=other))
+    assert not is_still_there(TrackedLeftover(leftover=left, process=other))
 
 
 def test_a_full_disk_costs_counted_output_and_no_point(folder: Path) -> None:
@@ -278,7 +284,7 @@ def test_an_old_memory_kill_is_not_blamed(monkeypatch: pytest.MonkeyPatch) -> No
     kills = 5
     assert watch.is_recent()
     for now in (10.0, 40.0, 80.0):
-        watch.look(now=now)
+        watch.update(now=now)
     assert not watch.is_recent()
 
 

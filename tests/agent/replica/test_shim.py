@@ -13,7 +13,7 @@ import pytest
 
 from tests.agent.plans import make_launch, make_plan, make_spec
 from tests.waiting import wait_until
-from worker_agent.machine.processes import Identity, is_alive, of_sessions
+from worker_agent.machine.processes import Identity, in_sessions, is_alive
 from worker_agent.protocol.codec import decode_record, encode_plan
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import KERNELS_VIEW, Exit, Gap, Log, Record, Started
@@ -242,7 +242,7 @@ def test_descendants_that_left_the_group_are_ended_too(run: Run) -> None:
     assert identity is not None
     assert running.exit().cause is Cause.COMPLETED
     assert not Path(f"/proc/{daemon}").exists()
-    assert of_sessions([identity.shim.pid], since=identity.shim) == []
+    assert in_sessions([identity.shim.pid], since=identity.shim) == []
 
 
 def test_a_line_of_10_mb_arrives_whole_in_pieces(run: Run) -> None:
@@ -267,7 +267,7 @@ def test_a_second_shim_leaves_the_replica_alone(run: Run) -> None:
 def test_an_identity_needs_more_than_the_pid() -> None:
     me = Identity(pid=os.getpid(), start_time=0, boot_id="another")
     assert not is_alive(me)
-    assert of_sessions([os.getsid(0)], since=me) == []
+    assert in_sessions([os.getsid(0)], since=me) == []
 
 
 def test_the_environment_holds_what_must_hold(tmp_path: Path) -> None:

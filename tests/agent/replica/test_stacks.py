@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.waiting import wait_until
-from worker_agent.machine.processes import read_stat
 from worker_agent.protocol.states import Role
 from worker_agent.replica import stacks
 from worker_agent.replica.stacks import Thread
@@ -62,7 +62,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def take(process: subprocess.Popen[str], folder: Path) -> tuple[str, str]:
     """What was found, and what was written."""
     path = folder / stacks.artifact_name(Role.WORKER, 1)
-    found = stacks.take(process.pid, folder=folder, path=path, why="It hangs.")
+    found = stacks.collect(process.pid, folder=folder, path=path, why="It hangs.")
     assert path.name == "stacks-worker-1.txt"
     return found, path.read_text()
 
@@ -90,7 +90,7 @@ def test_a_second_time_shows_only_what_is_new(start: Start, tmp_path: Path) -> N
 def test_a_suspended_process_is_looked_at_as_it_is_and_then_answers(start: Start, tmp_path: Path) -> None:
     process = start("listens")
     process.send_signal(signal.SIGSTOP)
-    _wait_for_state(process.pid, "T")
+    _wait_for_state(process.pid, psutil.STATUS_STOPPED)
     found, text = take(process, tmp_path)
     assert found == "the process was suspended by a signal (state T)."
     assert found in text
@@ -126,7 +126,7 @@ def test_a_process_that_is_gone_leaves_nothing_to_write(start: Start, tmp_path: 
     process = start("listens")
     process.kill()
     process.wait()
-    assert stacks.take(process.pid, folder=tmp_path, path=tmp_path / "none", why="") == ""
+    assert stacks.collect(process.pid, folder=tmp_path, path=tmp_path / "none", why="") == ""
     assert not (tmp_path / "none").exists()
 
 
@@ -137,14 +137,14 @@ def test_the_signal_is_nobody_elses() -> None:
 
 def test_threads_at_the_same_place_are_told_together() -> None:
     at = ("S", "futex_wait_queue", "[<0>] futex_wait_queue+0x1\n[<0>] do_futex+0x2")
-    text = stacks.told([Thread(1, "python", *at), Thread(2, "tf_Compute", *at), Thread(3, "nfs", "D", "", "")])
+    text = stacks.describe([Thread(1, "python", *at), Thread(2, "tf_Compute", *at), Thread(3, "nfs", "D", "", "")])
     assert text == (
         "S (sleeping), in futex_wait_queue: python (1), tf_Compute (2)\n"
         "    [<0>] futex_wait_queue+0x1\n"
         "    [<0>] do_futex+0x2\n"
         "D (waiting in the kernel, cannot be interrupted): nfs (3)"
     )
-    assert stacks.told([]) == "It is gone."
+    assert stacks.describe([]) == "It is gone."
 
 
 def test_the_threads_of_this_process() -> None:
@@ -154,4 +154,4 @@ def test_the_threads_of_this_process() -> None:
 
 
 def _wait_for_state(pid: int, state: str) -> None:
-    wait_until(lambda: (stat := read_stat(pid)) is not None and stat.state == state)
+    wait_until(lambda: psutil.Process(pid).status() == state)

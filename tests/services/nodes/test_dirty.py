@@ -14,16 +14,16 @@ from orchestrator.services.nodes import dirty
 from tests.data.fakes import heartbeat
 from tests.services.gang.gangs import later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import encode
-from worker_agent.protocol.records import Exit, Left, LeftKind
-from worker_agent.protocol.reports import Records, Remains
+from worker_agent.protocol.records import Exit, Leftover, LeftoverKind
+from worker_agent.protocol.reports import Records, ReplicaLeftovers
 from worker_agent.protocol.states import Cause, JobStatus, Strategy
 
-SURVIVOR = Left(kind=LeftKind.PROCESS, words="process 4711 (python3)")
+SURVIVOR = Leftover(kind=LeftoverKind.PROCESS, words="process 4711 (python3)")
 
 
-def exit_with(replica: Replica, now, *left: Left, cause: Cause = Cause.SIGNAL) -> None:
+def exit_with(replica: Replica, now, *left: Leftover, cause: Cause = Cause.SIGNAL) -> None:
     """The end of a replica, as it comes over the wire."""
-    last = Exit(at=now.timestamp(), code=None, signal=9, cause=cause, message="", final={}, left=list(left))
+    last = Exit(at=now.timestamp(), code=None, signal=9, cause=cause, message="", final={}, leftovers=list(left))
     data = encode(last)
     slice_ = Records(
         node_id=str(replica.node_id),
@@ -38,11 +38,11 @@ def exit_with(replica: Replica, now, *left: Left, cause: Cause = Cause.SIGNAL) -
     reports.apply([(replica.node, slice_)], now=now)
 
 
-def look(node: Node, replica: Replica, now, *left: Left) -> None:
-    """A heartbeat that says what its agent sees of the replica's remains."""
+def look(node: Node, replica: Replica, now, *left: Leftover) -> None:
+    """A heartbeat that says what its agent sees of the replica's leftovers."""
     node = Node.objects.get(pk=node.pk)
-    remains = [Remains(replica_id=replica.pk, attempt=replica.attempt, left=list(left))]
-    report = msgspec.structs.replace(heartbeat(node, at=now.timestamp()), remains=remains)
+    leftovers = [ReplicaLeftovers(replica_id=replica.pk, attempt=replica.attempt, leftovers=list(left))]
+    report = msgspec.structs.replace(heartbeat(node, at=now.timestamp()), leftovers=leftovers)
     reports.apply([(node, report)], now=now)
 
 
@@ -86,7 +86,7 @@ def test_a_port_alone_says_nothing_against_the_device(now):
     cluster = make_lab(nodes=1, slots=2)
     job = make_gang_job(cluster, workers=1)
     (only,) = run(job, now)
-    port = Left(kind=LeftKind.PORT, words=f"port {only.port}: process 80 (nginx) listens on it")
+    port = Leftover(kind=LeftoverKind.PORT, words=f"port {only.port}: process 80 (nginx) listens on it")
     exit_with(only, now, port, cause=Cause.PORT_TAKEN)
     view = cluster_view(cluster, now=now)
     assert view.nodes[0].free() == [0, 1]
@@ -130,6 +130,6 @@ def test_an_administrator_uses_it_all_the_same(now, administrator, member):
 def test_a_flood_of_remains_is_cut(now):
     job = make_gang_job(make_lab(nodes=1, slots=1), workers=1, strategy=Strategy.ONE_DEVICE)
     (only,) = run(job, now)
-    exit_with(only, now, *[Left(kind=LeftKind.PROCESS, words=f"process {pid}\0") for pid in range(9)])
+    exit_with(only, now, *[Leftover(kind=LeftoverKind.PROCESS, words=f"process {pid}\0") for pid in range(9)])
     kept = Node.objects.get(pk=only.node_id).dirty["0"]["left"]
     assert kept == ["process 0", "process 1", "process 2", "process 3", "process 4", "4 more"]

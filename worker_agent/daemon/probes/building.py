@@ -32,7 +32,7 @@ from worker_agent.protocol.commands import Launch, Probe
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.plan import Plan, Trial
 from worker_agent.protocol.states import DeviceKind, Role
-from worker_agent.replica.cleanup import SCRATCH, end_marked
+from worker_agent.replica.cleanup import SCRATCH, end_using
 from worker_agent.replica.folder import OUTPUT_FILE, PLAN_FILE, RESULT_FILE
 from worker_agent.replica.shim import child_environment
 
@@ -79,8 +79,8 @@ class Builder:
             finding = Finding("the program did not reach the node", _clause(str(error)), "Check again")
             return Built([finding], tried=False)
         finally:
-            if left := end_marked(folder / SCRATCH):
-                log.warning("not all of a tried program could be ended", left=[each.left.words for each in left])
+            if left := end_using(folder / SCRATCH):
+                log.warning("not all of a tried program could be ended", left=[each.leftover.words for each in left])
             shutil.rmtree(folder, ignore_errors=True)
             self._lock.release()
 
