@@ -1,17 +1,17 @@
 """Exceptions in words."""
 
+import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from worker_agent.protocol.causes import Blame
+from worker_agent.protocol.ending import Ending, digest_of
 from worker_agent.protocol.states import Cause
 from worker_agent.trainer.failure import failure_of
 from worker_agent.trainer.loop.training_report import not_finite
 from worker_agent.trainer.outcome import ExitCode, TrainingFailed, code_of
-
-
-class UnavailableError(Exception):
-    """Named as TensorFlow names it."""
 
 
 def raised(error: Exception) -> Exception:
@@ -40,34 +40,116 @@ def test_what_tensorflow_tells_of_traced_code_is_taken_apart(tmp_path: Path) -> 
     assert failure.message == "ValueError: shapes differ (in recipe.py, line 9, call)"
 
 
-def test_a_lost_peer_is_a_consequence_only_within_a_gang(tmp_path: Path) -> None:
-    error = raised(UnavailableError("Connection reset by peer\nmore"))
-    assert failure_of(error, code=tmp_path, gang_size=2).message == (
-        "A peer went away: UnavailableError: Connection reset by peer"
+@pytest.fixture(scope="module")
+def tf() -> Any:
+    """TensorFlow itself, for the tests marked so."""
+    return pytest.importorskip("tensorflow")
+
+
+UNHEALTHY = (
+    "Collective ops is aborted by: Error reported from /job:worker/task:2: The following tasks are unhealthy "
+    "(stopped sending heartbeats):\n/job:worker/replica:0/task:2\n/job:worker/replica:0/task:1\n"
+    "The tasks have crashed. Check the task logs for an earlier error."
+)
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize(
+    ("kind", "text", "lost_peer", "silent"),
+    [
+        ("UnavailableError", "Connection reset by peer\nmore", True, False),
+        ("AbortedError", "any words", True, False),
+        ("CancelledError", "any words", True, False),
+        ("DeadlineExceededError", "any words", True, True),
+        ("UnavailableError", UNHEALTHY, True, True),
+        ("InternalError", "recvmsg:Connection reset by peer", True, False),
+        ("InternalError", "libdevice not found", False, False),
+        ("InvalidArgumentError", "the collective was cancelled: its peer is unavailable", False, False),
+    ],
+)
+def test_a_lost_peer_is_known_by_tensorflows_own_errors(
+    tmp_path: Path, tf: Any, kind: str, text: str, lost_peer: bool, silent: bool
+) -> None:
+    error = raised(getattr(tf.errors, kind)(None, None, text))
+    failure = failure_of(error, code=tmp_path, gang_size=2)
+    assert failure.ending
+    assert (failure.ending.lost_peer, failure.ending.silent) == (lost_peer, silent)
+    assert failure.message.startswith(f"A peer went away: {kind}: " if lost_peer else f"{kind}: ")
+    assert (failure.ending.exception, failure.ending.module) == (kind, "tensorflow.python.framework.errors_impl")
+    alone = failure_of(error, code=tmp_path, gang_size=1)
+    assert alone.message.startswith(kind)
+    assert not alone.ending.lost_peer  # type: ignore[union-attr]
+
+
+@pytest.mark.tf
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_an_error_raised_from_a_lost_peer_or_in_its_place_says_that_it_was_lost(
+    tmp_path: Path, tf: Any, is_replaced: bool
+) -> None:
+    def train() -> None:
+        try:
+            raise tf.errors.UnavailableError(None, None, "Socket closed")
+        except tf.errors.OpError as error:
+            raise RuntimeError("in layer") from None if is_replaced else error
+
+    with pytest.raises(RuntimeError) as caught:
+        train()
+    assert failure_of(caught.value, code=tmp_path, gang_size=2).ending.lost_peer  # type: ignore[union-attr]
+
+
+class UnavailableError(Exception):
+    """Named as TensorFlow names its own, and of another module."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("unknown collective 'ring2'"),
+        ValueError("the order was cancelled: peer unavailable, heartbeat, coordination service"),
+        UnavailableError("Socket closed"),
+        ConnectionResetError("Connection reset by peer"),
+        TimeoutError("Deadline Exceeded"),
+    ],
+)
+def test_words_of_the_programs_own_are_no_lost_peer(tmp_path: Path, error: Exception) -> None:
+    failure = failure_of(raised(error), code=tmp_path, gang_size=2)
+    assert failure.ending == Ending(
+        cause=Cause.EXCEPTION,
+        exception=type(error).__name__,
+        module=type(error).__module__,
+        digest=digest_of(failure.message),
     )
-    assert failure_of(error, code=tmp_path, gang_size=1).message.startswith("UnavailableError")
+    assert failure.ending.blame is Blame.PROGRAM
 
 
-class ResourceExhaustedError(Exception):
-    """Named as TensorFlow names it."""
+def test_the_same_error_is_told_from_another_by_its_type_place_and_digest(tmp_path: Path) -> None:
+    def mark(error: Exception) -> object:
+        return failure_of(raised(error), code=tmp_path, gang_size=1).ending.mark  # type: ignore[union-attr]
+
+    assert mark(ValueError("bad")) == mark(ValueError("bad"))
+    assert len({mark(error) for error in (ValueError("bad"), ValueError("worse"), TypeError("bad"))}) == 3
 
 
 @pytest.mark.parametrize(
     ("error", "cause"),
     [
         (MemoryError("Unable to allocate 71.1 PiB for an array"), Cause.OUT_OF_MEMORY),
-        (
-            ResourceExhaustedError("{{function_node __wrapped__Fill}} OOM when allocating tensor with shape[9]"),
-            Cause.OUT_OF_MEMORY,
-        ),
-        (ResourceExhaustedError("Received message larger than max (5 vs. 4)"), Cause.EXCEPTION),
         (ValueError("out of memory"), Cause.EXCEPTION),
     ],
 )
 def test_what_asks_for_too_much_memory_ran_out_of_it(tmp_path: Path, error: Exception, cause: Cause) -> None:
-    failure = failure_of(raised(error), code=tmp_path, gang_size=1)
-    assert failure.cause is cause
+    assert failure_of(raised(error), code=tmp_path, gang_size=1).cause is cause
+
+
+@pytest.mark.tf
+def test_tensorflow_says_what_it_could_not_allocate(tmp_path: Path, tf: Any) -> None:
+    with pytest.raises(tf.errors.ResourceExhaustedError) as caught:
+        tf.fill([2**45], 1.0)
+    failure = failure_of(caught.value, code=tmp_path, gang_size=1)
+    assert failure.cause is Cause.OUT_OF_MEMORY
     assert "function_node" not in failure.message
+    large = raised(tf.errors.ResourceExhaustedError(None, None, "Received message larger than max (5 vs. 4)"))
+    assert failure_of(large, code=tmp_path, gang_size=1).cause is Cause.EXCEPTION
 
 
 def test_an_error_in_python_that_a_pipeline_calls_is_told_as_the_users(tmp_path: Path) -> None:
@@ -95,14 +177,11 @@ def test_keras_says_where_first_and_why_then(tmp_path: Path, text: str) -> None:
     assert failure.message == "ValueError: Input 0 is incompatible"
 
 
-def test_who_answers_no_more_is_named(tmp_path: Path) -> None:
-    text = (
-        "Collective ops is aborted by: Error reported from /job:worker/task:2: The following tasks are unhealthy "
-        "(stopped sending heartbeats):\n/job:worker/replica:0/task:2\n/job:worker/replica:0/task:1\n"
-        "The tasks have crashed. Check the task logs for an earlier error."
-    )
-    failure = failure_of(raised(ConnectionError(f"{text} Socket closed")), code=tmp_path, gang_size=3)
-    assert failure.message == ("A peer went away: ConnectionError: worker 1 and worker 2 stopped sending heartbeats")
+@pytest.mark.tf
+def test_who_answers_no_more_is_named(tmp_path: Path, tf: Any) -> None:
+    error = raised(tf.errors.UnavailableError(None, None, UNHEALTHY))
+    failure = failure_of(error, code=tmp_path, gang_size=3)
+    assert failure.message == "A peer went away: UnavailableError: worker 1 and worker 2 stopped sending heartbeats"
 
 
 def test_the_trainers_own_sentences_stand_by_themselves(tmp_path: Path) -> None:
@@ -111,9 +190,13 @@ def test_the_trainers_own_sentences_stand_by_themselves(tmp_path: Path) -> None:
     assert (failure.cause, failure.message, failure.traceback) == (Cause.PORT_TAKEN, "The port is taken.", "")
 
 
-def test_a_port_stolen_under_tensorflow_is_a_port_taken(tmp_path: Path) -> None:
-    error = raised(RuntimeError("UNKNOWN: Could not start gRPC server"))
-    assert failure_of(error, code=tmp_path, gang_size=2).cause is Cause.PORT_TAKEN
+@pytest.mark.tf
+def test_a_port_stolen_under_tensorflow_is_a_port_taken(tmp_path: Path, tf: Any) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        cluster = {"worker": [f"127.0.0.1:{taken.getsockname()[1]}"]}
+        with pytest.raises(tf.errors.OpError) as caught:
+            tf.distribute.Server(cluster, job_name="worker", task_index=0)
+    assert failure_of(caught.value, code=tmp_path, gang_size=2).cause is Cause.PORT_TAKEN
 
 
 def test_endless_messages_are_cut(tmp_path: Path) -> None:

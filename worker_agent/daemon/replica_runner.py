@@ -30,6 +30,7 @@ from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine.listeners import listener
 from worker_agent.machine.processes import Identity, boot_id, describe, identify, is_alive, send_signal
 from worker_agent.protocol.commands import Launch
+from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.records import Stream
 from worker_agent.protocol.states import Cause
@@ -37,7 +38,7 @@ from worker_agent.replica.cleanup import end_orphans
 from worker_agent.replica.folder import ShimState, append_exit, find_exit, read_shim_state, read_stop, write_stop
 from worker_agent.replica.leftovers import TrackedLeftover, resources_held, write_leftovers
 from worker_agent.replica.spool import Writer
-from worker_agent.replica.verdict import Ending, StopRequest
+from worker_agent.replica.verdict import StopRequest
 
 WATCH_S = 1.0
 # A shim may take 5 s for stacks, and 5 s more to see that nothing is left.
@@ -121,12 +122,14 @@ class Supervisor:
             if replica.shim is not None:
                 send_signal(replica.shim, signal.SIGTERM)
 
-    def write_exit(self, key: Key, *, cause: Cause, message: str, left: Sequence[TrackedLeftover] = ()) -> None:
+    def write_exit(
+        self, key: Key, *, cause: Cause, message: str, left: Sequence[TrackedLeftover] = (), last_lines: str = ""
+    ) -> None:
         """Say in the spool that it ended, when no shim did."""
         spool = self._journal.spool(key)
         writer = Writer(spool / Stream.SHIM)
-        ending, leftovers = Ending(code=None, signal=None), [tracked.leftover for tracked in left]
-        append_exit(writer, spool, cause=cause, message=message, ending=ending, leftovers=leftovers)
+        ending, leftovers = Ending(cause=cause, last_lines=last_lines), [tracked.leftover for tracked in left]
+        append_exit(writer, spool, ending=ending, message=message, leftovers=leftovers)
         writer.close()
 
     def _run(self, key: Key, replica: _Replica) -> None:
@@ -241,7 +244,8 @@ class Supervisor:
             self.write_exit(key, cause=Cause.NODE_LOST, message="The machine was restarted while it ran.", left=left)
         else:
             message = "The process that watched over the training was killed, so how it ended is not known."
-            self.write_exit(key, cause=Cause.SIGNAL, message=message + _shim_log(replica.folder), left=left)
+            said = _shim_log(replica.folder)
+            self.write_exit(key, cause=Cause.SIGNAL, message=message, left=left, last_lines=said)
 
 
 def check_port(port: int) -> None:
@@ -280,6 +284,5 @@ def _check_stop(replica: _Replica) -> None:
 def _shim_log(folder: Path) -> str:
     """What the shim itself said last, if anything."""
     with contextlib.suppress(OSError):
-        text = (folder / _SHIM_LOG).read_text(errors="replace").strip()
-        return f" It said last:\n{text[-_SHIM_LOG_CHARS:]}" if text else ""
+        return (folder / _SHIM_LOG).read_text(errors="replace").strip()[-_SHIM_LOG_CHARS:]
     return ""

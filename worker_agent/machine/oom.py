@@ -24,9 +24,9 @@ class MemoryKills:
         if now - self._at >= WINDOW_S:
             self._before, self._counts, self._at = self._counts, memory_kills(), now
 
-    def is_recent(self) -> bool:
-        """Whether the kernel ended a process for memory within the last one or two windows."""
-        return memory_kills() > self._before
+    def recent(self) -> int:
+        """How many processes the kernel ended for memory within the last one or two windows."""
+        return max(0, memory_kills() - self._before)
 
 
 def memory_kills() -> int:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.states import Cause
 
 # The phase of a process that only serves, and was asked to leave by somebody else than the control plane: it serves on
@@ -86,12 +87,14 @@ class Checkpointed(msgspec.Struct, frozen=True, kw_only=True, tag="checkpointed"
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, tag="failure"):
-    """The training process knows why it ends: the cause, one sentence, and the traceback for the log."""
+    """The training process knows why it ends: the cause, one sentence, and the traceback for the log. `ending` None
+    comes from a version that had none."""
 
     at: float
     cause: Cause
     message: str
     traceback: str = ""
+    ending: Ending | None = None
 
 
 class Started(msgspec.Struct, frozen=True, kw_only=True, tag="started"):
@@ -133,15 +136,12 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     words: str
 
 
-# In the message of an Exit: what follows is what the kernel showed of a process that hung.
-KERNELS_VIEW = " The kernel's view: "
-
-
 class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit"):
     """The process group is gone. `code` is the exit status, or None when `signal` ended it.
 
     `final` gives the length of every stream, so "complete" can be told from "still arriving". `leftovers` are what
-    could not be given back (a process, the port, memory of a GPU); empty is the proof that everything was.
+    could not be given back (a process, the port, memory of a GPU); empty is the proof that everything was. `ending`
+    None comes from a version that had none.
     """
 
     at: float
@@ -151,6 +151,7 @@ class Exit(msgspec.Struct, frozen=True, kw_only=True, tag="exit"):
     message: str
     final: dict[str, int]
     leftovers: list[Leftover] = msgspec.field(name="left", default_factory=list)
+    ending: Ending | None = None
 
 
 Record = Points | Progress | Phase | Facts | Summary | Checkpointed | Failure | Started | Log | Gap | Exit

@@ -16,10 +16,10 @@ import msgspec
 from worker_agent.machine.durable import write_atomically
 from worker_agent.machine.processes import Identity
 from worker_agent.protocol.codec import decode_record, encode
+from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.records import Exit, Leftover, Stream
-from worker_agent.protocol.states import Cause
 from worker_agent.replica.spool import HEADER_BYTES, Writer, length, tail
-from worker_agent.replica.verdict import Ending, StopRequest
+from worker_agent.replica.verdict import StopRequest
 
 PLAN_FILE = "plan.json"
 LOCK_FILE = "shim.lock"
@@ -63,7 +63,7 @@ def read_stop(folder: Path) -> StopRequest | None:
 
 
 def append_exit(
-    writer: Writer, spool: Path, *, cause: Cause, message: str, ending: Ending, leftovers: list[Leftover] | None = None
+    writer: Writer, spool: Path, *, ending: Ending, message: str, leftovers: list[Leftover] | None = None
 ) -> None:
     """Append (not flush) the Exit record, with the final length of both streams, this record included, and what could
     not be given back."""
@@ -74,8 +74,9 @@ def append_exit(
             at=time.time(),
             code=ending.code,
             signal=ending.signal,
-            cause=cause,
+            cause=ending.cause,
             message=message,
+            ending=ending,
             final={Stream.TRAINER.value: trainer, Stream.SHIM.value: final},
             leftovers=leftovers or [],
         )

@@ -25,9 +25,10 @@ from worker_agent.machine.oom import MemoryKills
 from worker_agent.machine.processes import Identity, identify, signal_group
 from worker_agent.protocol.codec import decode_plan, encode
 from worker_agent.protocol.commands import saves_when_asked
+from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.job.job_spec import keras_of
 from worker_agent.protocol.plan import Plan
-from worker_agent.protocol.records import KERNELS_VIEW, Gap, Leftover, Log, Record, Started, Stream
+from worker_agent.protocol.records import Gap, Leftover, Log, Record, Started, Stream
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
 from worker_agent.replica import stacks
 from worker_agent.replica.capture import Capture
@@ -45,7 +46,15 @@ from worker_agent.replica.folder import (
 from worker_agent.replica.lease import Lease
 from worker_agent.replica.leftovers import write_leftovers
 from worker_agent.replica.spool import Writer, tail
-from worker_agent.replica.verdict import LAST_LINES, PREEMPTED_GRACE_S, Ending, StopRequest, judge, last_words, taken
+from worker_agent.replica.verdict import (
+    LAST_LINES,
+    PREEMPTED_GRACE_S,
+    ExitStatus,
+    StopRequest,
+    as_it_came_about,
+    judge,
+    last_words,
+)
 
 StartProcess = Callable[[dict[str, str], int], int]
 
@@ -130,8 +139,8 @@ class _Shim:
         self._kill_at: float | None = None
         self._killed = False
         self._child = 0
-        self._ending: Ending | None = None
-        self._found = ""
+        self._status: ExitStatus | None = None
+        self._kernel_saw = ""
         self._lease = Lease(plan.lease, plan.launch.lease_s)
         self._memory_kills = MemoryKills(now=time.monotonic())
         self._cleanup = Cleanup(plan)
@@ -145,33 +154,33 @@ class _Shim:
             write_shim_state(self._folder, ShimState(shim=me))
             self._stop = read_stop(self._folder) or self._lease.look()
             if self._stop is not None:
-                self._finish(self._stop.cause, f"{self._stop.reason or 'It was stopped.'} It had not started yet.")
+                message = f"{self._stop.reason or 'It was stopped.'} It had not started yet."
+                self._finish(Ending(cause=self._stop.cause), message)
                 return
             try:
                 output = self._start(start, me)
             except OSError as error:
                 self._cleanup.end(reap=self._reap)
-                self._finish(Cause.LAUNCH_REFUSED, f"The training process could not be started: {error}")
+                self._finish(Ending(cause=Cause.LAUNCH_REFUSED), f"The training process could not be started: {error}")
                 return
             self._say(Started(at=time.time(), pid=self._child, pgid=self._child, warm=warm))
             self._flush()
-            ending = self._watch(output, signals)
+            status = self._watch(output, signals)
             left = self._cleanup.end(reap=self._reap)
             self._read(output)
             os.close(output)
             self._store(final=True)
-        self._ending = taken(ending, stop=self._stop, kind=self._plan.launch.spec.kind)
-        cause, message = judge(
-            self._ending,
+        ending, message = judge(
+            as_it_came_about(status, stop=self._stop, kind=self._plan.launch.spec.kind),
             words=last_words(tail(Path(self._plan.spool) / Stream.TRAINER)),
             stop=self._stop,
             killed=self._killed,
-            killed_for_memory=self._memory_kills.is_recent(),
+            memory_kills=self._memory_kills.recent(),
             last_lines=self._capture.last_lines(LAST_LINES),
+            kernel_saw=self._kernel_saw,
         )
-        message += f"{KERNELS_VIEW}{self._found}" if self._found else ""
         write_leftovers(self._folder, left, group=self._cleanup.group)
-        self._finish(cause, message, leftovers=[tracked.leftover for tracked in left])
+        self._finish(ending, message, leftovers=[tracked.leftover for tracked in left])
 
     def _start(self, start: StartProcess, me: Identity) -> int:
         """Begin the training process; the reading end of its output."""
@@ -195,13 +204,13 @@ class _Shim:
         )
         return output
 
-    def _watch(self, output: int, signals: int) -> Ending:
+    def _watch(self, output: int, signals: int) -> ExitStatus:
         """Until the training process has ended: take its output once a tick, pass on a stop, keep the limits."""
         limit_s = self._plan.launch.spec.time_limit_s
         ends_at = time.monotonic() + limit_s if limit_s else None
         read_at = 0.0
         is_open = True
-        while self._ending is None:
+        while self._status is None:
             now = time.monotonic()
             times = [now + _IDLE_S, ends_at, self._kill_at, read_at if is_open and read_at > now else None]
             if self._capture.is_waiting or self._writer.pending_bytes:
@@ -232,7 +241,7 @@ class _Shim:
                 self._kill_at = now + _IDLE_S
                 self._kill_all()
             self._store()
-        return self._ending
+        return self._status
 
     def _on_signals(self, numbers: bytes) -> None:
         if signal.SIGCHLD in numbers:
@@ -253,8 +262,8 @@ class _Shim:
     def _begin_stop(self, request: StopRequest) -> None:
         """SIGTERM to the group now, SIGKILL after the grace time. The first request's cause is kept (unless it was to
         save), on disk too: the training process looks there what is asked, or when its SIGTERM was taken away."""
-        if request.stacks and self._stop is None and self._ending is None:
-            self._found = self._take_stacks(why=request.reason)
+        if request.stacks and self._stop is None and self._status is None:
+            self._kernel_saw = self._take_stacks(why=request.reason)
         if self._stop is None or self._stop.yields_to(request):
             self._stop = request
         on_disk = read_stop(self._folder)
@@ -262,7 +271,7 @@ class _Shim:
             write_stop(self._folder, request)
         kill_at = time.monotonic() + request.grace_s
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
-        if self._ending is None:
+        if self._status is None:
             signal_group(self._child, signal.SIGTERM)
 
     def _take_stacks(self, *, why: str) -> str:
@@ -279,11 +288,11 @@ class _Shim:
                     return
                 if pid == self._child:
                     code = os.waitstatus_to_exitcode(status)
-                    self._ending = Ending(code=code if code >= 0 else None, signal=-code if code < 0 else None)
+                    self._status = ExitStatus(code if code >= 0 else None, -code if code < 0 else None)
 
     def _kill_all(self) -> None:
         self._reap()
-        if self._ending is None:
+        if self._status is None:
             self._killed = True
             signal_group(self._child, signal.SIGKILL)
         self._cleanup.kill()
@@ -329,13 +338,10 @@ class _Shim:
                 self._writer.sync()
                 self._synced_at = time.monotonic()
 
-    def _finish(self, cause: Cause, message: str, *, leftovers: list[Leftover] | None = None) -> None:
+    def _finish(self, ending: Ending, message: str, *, leftovers: list[Leftover] | None = None) -> None:
         """The last record; waits for the disk as long as it takes, because without it the end would be a guess."""
-        ending = self._ending or Ending(code=None, signal=None)
         self._own_up()
-        append_exit(
-            self._writer, Path(self._plan.spool), cause=cause, message=message, ending=ending, leftovers=leftovers
-        )
+        append_exit(self._writer, Path(self._plan.spool), ending=ending, message=message, leftovers=leftovers)
         while self._writer.pending_bytes:
             self._flush()
             if self._writer.pending_bytes:

@@ -1,13 +1,18 @@
-"""Why a replica ended: one cause and one message in words, from everything the shim knows. Pure."""
+"""Why a replica ended, as data and in a sentence, from everything the shim knows. Pure."""
 
+import re
 import signal
 from collections.abc import Iterable
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 
+from worker_agent.protocol.causes import NODE_LEAVES
 from worker_agent.protocol.codec import decode_record
+from worker_agent.protocol.ending import Ending, Sender
 from worker_agent.protocol.records import LEAVING_PHASE, Failure, Phase
-from worker_agent.protocol.states import NODE_LEAVES, SAVED_CODE, Cause, Kind
+from worker_agent.protocol.states import SAVED_CODE, Cause, Kind
 
 LAST_LINES = 8
 # How a training process that has saved and left names its last phase; the second where a SIGTERM from outside asked it.
@@ -19,6 +24,13 @@ PREEMPTED_GRACE_S = 25.0
 TERMINATED_CODE = 143
 
 _MESSAGE_CHARS = 4000
+# What TensorFlow writes of a peer that it lost, in native code or in a traceback, before it aborts the process, or the
+# program leaves with a status of its own.
+_LOST_A_PEER = re.compile(
+    r"coordination service|Collective ops is aborted by|"
+    r"tensorflow\.python\.framework\.errors_impl\.(Unavailable|Aborted|Cancelled|DeadlineExceeded)Error",
+    re.IGNORECASE,
+)
 
 
 class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +51,8 @@ class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.save and (not later.save or later.at + later.grace_s < self.at + self.grace_s)
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """How the training process ended: exit `code`, or the `signal` that ended it."""
+class ExitStatus(NamedTuple):
+    """How the training process ended for its parent: by itself with a code, or by a signal."""
 
     code: int | None
     signal: int | None
@@ -79,83 +91,92 @@ def last_words(records: Iterable[bytes]) -> LastWords:
     )
 
 
-def taken(ending: Ending, *, stop: StopRequest | None, kind: Kind) -> Ending:
-    """The ending as it came about: a recipe that leaves at once because of a SIGTERM, though it was not asked to, or
-    to save first, was ended by that signal. (A script's exit codes are its own.)"""
-    if ending.code == TERMINATED_CODE and kind is Kind.RECIPE and (stop is None or stop.save):
-        return Ending(code=None, signal=signal.SIGTERM)
-    return ending
+def as_it_came_about(status: ExitStatus, *, stop: StopRequest | None, kind: Kind) -> ExitStatus:
+    """A recipe that leaves at once because of a SIGTERM, though it was not asked to, or to save first, was ended by
+    that signal. (A script's exit codes are its own.)"""
+    if status.code == TERMINATED_CODE and kind is Kind.RECIPE and (stop is None or stop.save):
+        return ExitStatus(code=None, signal=signal.SIGTERM)
+    return status
 
 
 def judge(
-    ending: Ending,
+    status: ExitStatus,
     *,
     words: LastWords,
     stop: StopRequest | None,
     killed: bool,
-    killed_for_memory: bool,
+    memory_kills: int,
     last_lines: list[str],
-) -> tuple[Cause, str]:
-    """The cause and its message. `killed` says that its shim has sent it SIGKILL: of any other SIGKILL a stop is not
-    the cause. What went wrong before a stop was asked for outranks the stop; a pause says nothing of a process that
-    ended otherwise, unless it left without saving, or its time ran out: then it counts as paused, in words that say so,
-    and no node or program is to blame."""
-    if ending.code == SAVED_CODE and (words.paused or words.preempted):
-        return _saved(words, stop)
-    is_foreign = ending.signal == signal.SIGKILL and not killed
-    if stop is not None and (is_foreign or _failed_pausing(ending, words, stop)):
+    kernel_saw: str = "",
+) -> tuple[Ending, str]:
+    """What ended it, and a sentence. `killed` says that its shim has sent it SIGKILL: of any other SIGKILL a stop is
+    not the cause. What went wrong before a stop was asked for outranks the stop; a pause says nothing of a process that
+    ended otherwise, unless it left without saving, or its time ran out: then it counts as paused, in words that say
+    so, and no node or program is to blame."""
+    sender = _sender(status, stop, killed=killed, memory_kills=memory_kills)
+    seen: dict[str, Any] = {"sender": sender, "memory_kills": memory_kills, "kernel_saw": kernel_saw}
+    end = partial(Ending, code=status.code, signal=status.signal, **seen)
+    if status.code == SAVED_CODE and (words.paused or words.preempted):
+        return _saved(end, words, stop)
+    is_foreign = status.signal == signal.SIGKILL and not killed
+    if stop is not None and (is_foreign or _failed_pausing(status, words, stop)):
         stop = None
     if words.failure is not None and (stop is None or words.failure.at < stop.at):
-        return words.failure.cause, words.failure.message[:_MESSAGE_CHARS]
-    if ending.code == 0 and (stop is None or words.done):
-        return Cause.COMPLETED, "It ran to its end."
+        told = words.failure.ending or Ending(cause=words.failure.cause)
+        ending = msgspec.structs.replace(told, code=status.code, signal=status.signal, **seen)
+        return ending, words.failure.message[:_MESSAGE_CHARS]
+    if status.code == 0 and (stop is None or words.done):
+        return end(cause=Cause.COMPLETED), "It ran to its end."
     if stop is not None and words.leaving and stop.cause is Cause.PAUSED:
-        return words.leaving, "It served on until its gang had saved."
+        return end(cause=words.leaving), "It served on until its gang had saved."
     if stop is not None:
-        return stop.cause, _stopped(ending, stop)
-    if ending.signal is not None:
-        return _signalled(ending.signal, killed_for_memory=killed_for_memory, last_lines=last_lines)
-    return Cause.EXIT_CODE, _with_lines(f"The process ended with exit code {ending.code}.", last_lines)
+        return end(cause=stop.cause), _stopped(status, stop)
+    if sender is Sender.KERNEL:
+        return end(cause=Cause.OUT_OF_MEMORY), "The machine ran out of memory: the kernel ended the process (SIGKILL)."
+    return _unexplained(end, status, "\n".join(last_lines)[-_MESSAGE_CHARS:])
 
 
-def _saved(words: LastWords, stop: StopRequest | None) -> tuple[Cause, str]:
+def _unexplained(end: partial[Ending], status: ExitStatus, last_lines: str) -> tuple[Ending, str]:
+    """The end of a process that said nothing of it; the last lines of its output may."""
+    lost_peer = _LOST_A_PEER.search(last_lines) is not None
+    if status.signal == signal.SIGTERM:
+        ending = end(cause=Cause.PREEMPTED, last_lines=last_lines)
+        return ending, "A SIGTERM that Trainyard did not send ended it."
+    if status.signal is None:
+        ending = end(cause=Cause.EXIT_CODE, lost_peer=lost_peer, last_lines=last_lines)
+        return ending, f"The process ended with {ending.how}."
+    is_abort = status.signal == signal.SIGABRT
+    ending = end(cause=Cause.SIGNAL, lost_peer=lost_peer and is_abort, last_lines=last_lines)
+    return ending, f"The process was killed by {ending.how}."
+
+
+def _sender(status: ExitStatus, stop: StopRequest | None, *, killed: bool, memory_kills: int) -> Sender | None:
+    if status.signal == signal.SIGKILL:
+        return Sender.TRAINYARD if killed else Sender.KERNEL if memory_kills else Sender.OUTSIDE
+    if status.signal == signal.SIGTERM:
+        return Sender.OUTSIDE if stop is None or stop.cause is Cause.PREEMPTED else Sender.TRAINYARD
+    return None
+
+
+def _saved(end: partial[Ending], words: LastWords, stop: StopRequest | None) -> tuple[Ending, str]:
     """Of a gang that agreed to leave, some may not have been asked, or not yet."""
     if words.preempted:
-        return Cause.PREEMPTED, "It got a SIGTERM that Trainyard did not send, saved a checkpoint and left."
-    return (stop.cause if stop is not None and stop.save else Cause.PAUSED), "It saved a checkpoint and left."
+        said = "It got a SIGTERM that Trainyard did not send, saved a checkpoint and left."
+        return end(cause=Cause.PREEMPTED, saved=True), said
+    cause = stop.cause if stop is not None and stop.save else Cause.PAUSED
+    return end(cause=cause, saved=True), "It saved a checkpoint and left."
 
 
-def _failed_pausing(ending: Ending, words: LastWords, stop: StopRequest) -> bool:
+def _failed_pausing(status: ExitStatus, words: LastWords, stop: StopRequest) -> bool:
     """Whether a process that did not save for a pause ended by itself, and not by the signals of that request."""
     is_pause = stop.save and stop.cause is Cause.PAUSED
-    return is_pause and (words.failure is not None or ending.signal not in (signal.SIGTERM, signal.SIGKILL))
+    return is_pause and (words.failure is not None or status.signal not in (signal.SIGTERM, signal.SIGKILL))
 
 
-def _stopped(ending: Ending, stop: StopRequest) -> str:
-    if stop.save and ending.signal == signal.SIGKILL:
+def _stopped(status: ExitStatus, stop: StopRequest) -> str:
+    if stop.save and status.signal == signal.SIGKILL:
         return f"It had not saved and left {stop.grace_s:g} s after it was asked to, so it was killed (SIGKILL)."
     if stop.save:
         return "It left without saving."
     how = f" It had not ended {stop.grace_s:g} s after SIGTERM, so it was killed."
-    return f"{stop.reason or 'It was stopped.'}{how if ending.signal == signal.SIGKILL else ''}"
-
-
-def _signalled(number: int, *, killed_for_memory: bool, last_lines: list[str]) -> tuple[Cause, str]:
-    if number == signal.SIGKILL and killed_for_memory:
-        return Cause.OUT_OF_MEMORY, "The machine ran out of memory: the kernel ended the process (SIGKILL)."
-    if number == signal.SIGTERM:
-        return Cause.PREEMPTED, _with_lines("A SIGTERM that Trainyard did not send ended it.", last_lines)
-    return Cause.SIGNAL, _with_lines(f"The process was killed by signal {number} ({_signal_name(number)}).", last_lines)
-
-
-def _with_lines(message: str, last_lines: list[str]) -> str:
-    if not last_lines:
-        return message
-    return f"{message} The last lines it wrote:\n" + "\n".join(last_lines)[-_MESSAGE_CHARS:]
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown"
+    return f"{stop.reason or 'It was stopped.'}{how if status.signal == signal.SIGKILL else ''}"

@@ -1,33 +1,39 @@
-"""From an exception to what a person reads: one sentence with the user's own line, and a traceback for the log."""
+"""From an exception to what ended the process, as data and in one sentence with the user's own line.
+
+What TensorFlow raised is told by its class and status code; where only its words tell, they are looked for here, and
+nowhere else.
+"""
 
 import re
+import sys
 import textwrap
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from time import time
+from typing import Any
 
+import msgspec
+
+from worker_agent.protocol.ending import Ending, digest_of
 from worker_agent.protocol.records import Failure
 from worker_agent.protocol.states import Cause
 from worker_agent.trainer.outcome import TrainingFailed
 
 TRACEBACK_CHARS = 100_000
 SENTENCE_CHARS = 500
+_NESTED_MOST = 10
 
-# What TensorFlow raises in a healthy process when another one of its gang ended.
-_PEER_ERRORS = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
+# Status codes of gRPC, which TensorFlow's errors carry.
+_CANCELLED, _UNKNOWN, _DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED = 1, 2, 4, 8
+_ABORTED, _INTERNAL, _UNAVAILABLE = 10, 13, 14
+# What is raised in a healthy process when another one of its gang ended.
+_PEER_CODES = {_CANCELLED, _DEADLINE_EXCEEDED, _ABORTED, _UNAVAILABLE}
 _PEER_WORDS = ("Connection reset by peer", "Socket closed", "failed to connect to all addresses")
-_AUTOGRAPH_WORDS = "in user code:"
-_ERROR_LINE = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b.*:")
-_FRAME_LINE = re.compile(r'File "(.+)", line (\d+), in (\S+)')
-_GRAPH_WORDS = "Graph execution error"
 # Of a gang's processes that answer no more TensorFlow writes the names below these words, one a line.
 _SILENT_WORDS = "(stopped sending heartbeats):"
 _TASK = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)$")
-# What TensorFlow writes between these words and its reason: where the node was defined.
-_GRAPH_PLACES = re.compile(r'File "|Detected at node|<stack traces|Node: |\d+ root error')
-_TPU_FILES = re.compile(r"/(tpu_cluster_resolver|tpu_strategy_util)\.py$")
-_PORT_WORDS = "Could not start gRPC server"
-_MEMORY_ERRORS = {"ResourceExhaustedError", "InternalError", "UnknownError", "XlaRuntimeError"}
+_MEMORY_CODES = {_RESOURCE_EXHAUSTED, _INTERNAL, _UNKNOWN}
 _MEMORY_WORDS = (
     "oom when allocating",
     "out of memory",
@@ -35,6 +41,15 @@ _MEMORY_WORDS = (
     "failed to allocate",
     "dst tensor is not init",
 )
+_PORT_WORDS = "Could not start gRPC server"
+_TPU_FILES = re.compile(r"/(tpu_cluster_resolver|tpu_strategy_util)\.py$")
+# How the words of an error are laid out.
+_AUTOGRAPH_WORDS = "in user code:"
+_ERROR_LINE = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b.*:")
+_FRAME_LINE = re.compile(r'File "(.+)", line (\d+), in (\S+)')
+_GRAPH_WORDS = "Graph execution error"
+# What TensorFlow writes between these words and its reason: where the node was defined.
+_GRAPH_PLACES = re.compile(r'File "|Detected at node|<stack traces|Node: |\d+ root error')
 # What stands before and around the words: the graph's function, and a terminal's colours.
 _ORNAMENT = re.compile(r"\{\{function_node [^}]*\}\}\s*|\x1b\[[0-9;]*m")
 _TRACEBACK_LINE = "Traceback (most recent call last):"
@@ -44,31 +59,36 @@ _KERAS_INNER = "Error encountered:"
 
 def failure_of(error: BaseException, *, code: Path, gang_size: int) -> Failure:
     """The record for `error`, raised by a program that lives in the folder `code`."""
-    text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS:]
     if isinstance(error, TrainingFailed):
         # Its sentence says all; a traceback would point at the trainer's own lines.
-        return Failure(at=time(), cause=error.cause, message=error.message)
-    if _PORT_WORDS in str(error):
-        message = "TensorFlow could not listen on its port: somebody took it."
-        return Failure(at=time(), cause=Cause.PORT_TAKEN, message=message, traceback=text)
-    sentence = _sentence(error, code)
-    if gang_size > 1 and is_peer_loss(error):
-        sentence = f"A peer went away: {sentence}"
-    cause = Cause.OUT_OF_MEMORY if is_out_of_memory(error) else Cause.EXCEPTION
-    return Failure(at=time(), cause=cause, message=sentence, traceback=text)
+        return record_of(Ending(cause=error.cause, remedy=error.remedy), error.message)
+    text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS:]
+    raised = list(_errors_of_tensorflow(error))
+    if any(each.error_code == _UNKNOWN and _PORT_WORDS in str(each) for each in raised):
+        ending = Ending(cause=Cause.PORT_TAKEN)
+        return record_of(ending, "TensorFlow could not listen on its port: somebody took it.", text)
+    cause = Cause.EXCEPTION
+    if isinstance(error, MemoryError) or any(map(_ran_out_of_memory, raised)):
+        cause = Cause.OUT_OF_MEMORY
+    lost_peer = gang_size > 1 and any(map(_lost_a_peer, raised))
+    what, file, line, function = _what_and_where(error, code)
+    where = f" (in {file}, line {line}{f', {function}' if function else ''})" if file else ""
+    ending = Ending(
+        cause=cause,
+        lost_peer=lost_peer,
+        silent=lost_peer and any(map(_is_of_silence, raised)),
+        exception=type(error).__qualname__,
+        module=type(error).__module__,
+        file=file,
+        line=line,
+    )
+    return record_of(ending, f"{'A peer went away: ' if lost_peer else ''}{what}{where}", text)
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """True when the program asked for more memory than the machine or the device has."""
-    if isinstance(error, MemoryError):
-        return True
-    said = str(error).lower()
-    return type(error).__name__ in _MEMORY_ERRORS and any(words in said for words in _MEMORY_WORDS)
-
-
-def is_peer_loss(error: BaseException) -> bool:
-    """True for what is a consequence of another process ending, not a fault of this one."""
-    return type(error).__name__ in _PEER_ERRORS or any(words in str(error) for words in _PEER_WORDS)
+def record_of(ending: Ending, message: str, traceback_text: str = "") -> Failure:
+    """The record of an end that this process knows of, with its sentence."""
+    ending = msgspec.structs.replace(ending, digest=digest_of(message))
+    return Failure(at=time(), cause=ending.cause, message=message, traceback=traceback_text, ending=ending)
 
 
 def is_of_tpu(error: BaseException) -> bool:
@@ -100,11 +120,37 @@ def tpu_silent(name: str, limit_s: float, reason: str = "") -> TrainingFailed:
     )
 
 
-def _sentence(error: BaseException, code: Path) -> str:
-    """`ValueError: bad shape (in recipe.py, line 12, build_model)`: the deepest line that is the user's."""
+def _errors_of_tensorflow(error: BaseException) -> Iterator[Any]:
+    """`error` and those that it was raised from or in place of, as far as they are TensorFlow's."""
+    errors: Any = sys.modules.get("tensorflow.python.framework.errors_impl")
+    inner: BaseException | None = error
+    for _ in range(_NESTED_MOST):
+        if errors is None or inner is None:
+            return
+        if isinstance(inner, errors.OpError):
+            yield inner
+        replaced = inner.__context__ if inner.__suppress_context__ else None
+        inner = getattr(inner, "original_exception", None) or inner.__cause__ or replaced
+
+
+def _lost_a_peer(error: Any) -> bool:
+    return error.error_code in _PEER_CODES or any(words in str(error) for words in _PEER_WORDS)
+
+
+def _is_of_silence(error: Any) -> bool:
+    return error.error_code == _DEADLINE_EXCEEDED or _SILENT_WORDS in str(error) or "Deadline Exceeded" in str(error)
+
+
+def _ran_out_of_memory(error: Any) -> bool:
+    said = str(error).lower()
+    return error.error_code in _MEMORY_CODES and any(words in said for words in _MEMORY_WORDS)
+
+
+def _what_and_where(error: BaseException, code: Path) -> tuple[str, str, int, str]:
+    """`ValueError: bad shape`, and the deepest line that is the user's: its file, number and function."""
     lines = [line.strip() for line in _ORNAMENT.sub("", str(error)).splitlines() if line.strip()]
     what = f"{type(error).__name__}: {_reason(lines)}" if lines else type(error).__name__
-    frames = [(frame.filename, frame.lineno, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
+    frames = [(frame.filename, frame.lineno or 0, frame.name) for frame in traceback.extract_tb(error.__traceback__)]
     if _AUTOGRAPH_WORDS in lines[:1] or _TRACEBACK_LINE in lines:
         # TensorFlow tells the user's frames, and the error that was raised there, in the text.
         what = next((line for line in reversed(lines) if _ERROR_LINE.match(line)), what)
@@ -112,11 +158,9 @@ def _sentence(error: BaseException, code: Path) -> str:
     if len(what) > SENTENCE_CHARS:
         what = what[:SENTENCE_CHARS] + "…"
     for filename, line, name in reversed(frames):
-        path = Path(filename)
-        if path.is_relative_to(code):
-            within = "" if name == "None" else f", {name}"  # traced lambdas have no name
-            return f"{what} (in {path.relative_to(code)}, line {line}{within})"
-    return what
+        if (path := Path(filename)).is_relative_to(code):
+            return what, str(path.relative_to(code)), line, "" if name == "None" else name  # as traced lambdas have it
+    return what, "", 0, ""
 
 
 def _reason(lines: list[str]) -> str:

@@ -31,11 +31,14 @@ _CODES = {
 
 
 class TrainingFailed(Exception):
-    """The run cannot go on. `message` is one sentence that stands by itself on the job's page."""
+    """The run cannot go on: `what` is wrong, `remedy` is a clause that says what to do ("" where `what` says all). The
+    `message` of both is one sentence that stands by itself on the job's page."""
 
-    def __init__(self, message: str, cause: Cause = Cause.EXCEPTION) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, what: str, cause: Cause = Cause.EXCEPTION, *, remedy: str = "") -> None:
+        self.message = f"{what}: {remedy}." if remedy else what
+        super().__init__(self.message)
+        self.what = what
+        self.remedy = remedy
         self.cause = cause
 
 

@@ -2,15 +2,14 @@
 
 import sys
 import traceback
-from time import time
 
 import trainyard.telling
+from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.job.job_spec import keras_of
-from worker_agent.protocol.records import Failure
 from worker_agent.protocol.states import Cause, Keras, Kind, Role, Strategy
 from worker_agent.replica.verdict import PAUSED_PHASE, PREEMPTED_PHASE
 from worker_agent.trainer.emit import Emitter, RecipeLog, Sink, install
-from worker_agent.trainer.failure import failure_of
+from worker_agent.trainer.failure import failure_of, record_of
 from worker_agent.trainer.outcome import ExitCode, Paused, Stopped, code_of
 from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.script import launcher
@@ -72,7 +71,7 @@ def _left(wish: SystemExit, emitter: Emitter) -> int:
     """The user's program called `sys.exit`: its own status, unless that would look like a finished training."""
     code = wish.code if isinstance(wish.code, int) and wish.code else ExitCode.EXCEPTION
     message = f"The program called sys.exit({wish.code!r}) before the training was over."
-    emitter.record(Failure(at=time(), cause=Cause.EXCEPTION, message=message))
+    emitter.record(record_of(Ending(cause=Cause.EXCEPTION), message))
     sys.stderr.write(f"{message}\n")
     return code
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from worker_agent.protocol.records import KERNELS_VIEW
+from worker_agent.protocol.ending import KERNEL_SHOWED as KERNELS_VIEW
 from worker_agent.protocol.states import NODE_LEAVES, SAVED_CODE, Cause, ReplicaStatus, Role
 
 LAST_LINES = " The last lines it wrote:\n"

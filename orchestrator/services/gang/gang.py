@@ -14,13 +14,14 @@ from orchestrator import enqueue
 from orchestrator.domain.gang import decisions, pauses
 from orchestrator.domain.gang.decisions import End, Finish, GangFacts, Leave, Relaunch, Replace, Run
 from orchestrator.domain.gang.pauses import Kept, Rest
-from orchestrator.domain.gang.reasons import REASON_CHARS, ReplicaFacts, adding, is_culprit, reason_of
+from orchestrator.domain.gang.reasons import LAST_LINES, REASON_CHARS, ReplicaFacts, adding, is_culprit, reason_of
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Attempt, Job, Node, Replica, User
 from orchestrator.services import outbox, transitions
 from orchestrator.services.gang import gang_facts, pausing, replacing
 from orchestrator.services.gang.gang_facts import replica_facts
 from orchestrator.services.transitions import announce_replicas, move_job, move_replica
+from worker_agent.protocol.ending import KERNEL_SHOWED
 from worker_agent.protocol.records import LEAVING_PHASE, Exit
 from worker_agent.protocol.states import NODE_LEAVES, Cause, JobStatus, ReplicaStatus, Strategy
 
@@ -93,7 +94,11 @@ def on_exit(*, replica: Replica, exit_record: Exit, now: datetime) -> None:
     fresh = _locked(replica)
     if fresh is None or fresh.status in TERMINAL_REPLICA:
         return
-    cause, message = exit_record.cause, exit_record.message
+    cause, message, ending = exit_record.cause, exit_record.message, exit_record.ending
+    if ending is not None and ending.last_lines:
+        message += f"{LAST_LINES}{ending.last_lines}"
+    if ending is not None and ending.kernel_saw:
+        message += f"{KERNEL_SHOWED}{ending.kernel_saw}"
     facts = replace(replica_facts(fresh), cause=cause, message=message, signal=exit_record.signal)
     if fresh.job.cause in (Cause.STOPPED, Cause.PAUSED) and decisions.is_consequence(facts):
         cause, message = Cause(fresh.job.cause), fresh.job.reason

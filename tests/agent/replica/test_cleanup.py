@@ -282,10 +282,10 @@ def test_an_old_memory_kill_is_not_blamed(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(oom, "memory_kills", lambda: kills)
     watch = oom.MemoryKills(now=0.0)
     kills = 5
-    assert watch.is_recent()
+    assert watch.recent()
     for now in (10.0, 40.0, 80.0):
         watch.update(now=now)
-    assert not watch.is_recent()
+    assert not watch.recent()
 
 
 @contextlib.contextmanager

@@ -15,8 +15,9 @@ from tests.agent.plans import make_launch, make_plan, make_spec
 from tests.waiting import wait_until
 from worker_agent.machine.processes import Identity, in_sessions, is_alive
 from worker_agent.protocol.codec import decode_record, encode_plan
+from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.plan import Plan
-from worker_agent.protocol.records import KERNELS_VIEW, Exit, Gap, Log, Record, Started
+from worker_agent.protocol.records import Exit, Gap, Log, Record, Started
 from worker_agent.protocol.states import Cause, DeviceKind, Strategy
 from worker_agent.replica.folder import find_exit, read_shim_state, read_stop, write_stop
 from worker_agent.replica.shim import child_environment
@@ -129,7 +130,8 @@ def test_a_run_to_the_end(run: Run, tmp_path: Path) -> None:
 def test_an_exit_code_comes_with_the_last_lines(run: Run) -> None:
     end = run("import sys; print('so far'); sys.exit('no such file: x.csv')").exit()
     assert (end.code, end.cause) == (1, Cause.EXIT_CODE)
-    assert end.message.endswith("The last lines it wrote:\nso far\nno such file: x.csv")
+    assert end.message == "The process ended with exit code 1."
+    assert end.ending == Ending(cause=Cause.EXIT_CODE, code=1, last_lines="so far\nno such file: x.csv")
 
 
 def test_a_kill_from_outside_is_told_as_such(run: Run) -> None:
@@ -315,6 +317,6 @@ def test_a_process_that_hangs_leaves_its_stacks_before_it_is_ended(run: Run) -> 
     end = running.exit()
     assert (end.signal, end.cause) == (9, Cause.HUNG)
     assert end.message.startswith("No step for 300 s. It had not ended 0.5 s after SIGTERM, so it was killed.")
-    assert end.message.endswith(f"{KERNELS_VIEW}the process was suspended by a signal (state T).")
+    assert end.ending.kernel_saw == "the process was suspended by a signal (state T)."
     text = (Path(running.plan.artifacts) / "stacks-worker-0.txt").read_text()
     assert "in waits_for_a_peer" in text

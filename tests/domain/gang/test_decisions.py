@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from orchestrator.domain.gang.decisions import End, Finish, Leave, Relaunch, Run, Wait, blame_in, decide, root_cause
 from orchestrator.domain.gang.restarts import Again, Blame, Ended
 from tests.domain.gang.gangs import NOW, ended, gang, replica
-from worker_agent.protocol.records import KERNELS_VIEW
+from worker_agent.protocol.ending import KERNEL_SHOWED as KERNELS_VIEW
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
 PEER = "A peer went away: UnavailableError: Socket closed"

@@ -9,7 +9,7 @@ from orchestrator.queries import restarts
 from orchestrator.services.gang import gang, hangs
 from tests.services.gang.gangs import end, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import decode_command
-from worker_agent.protocol.records import KERNELS_VIEW
+from worker_agent.protocol.ending import KERNEL_SHOWED as KERNELS_VIEW
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Strategy
 
 SUSPENDED = "the process was suspended by a signal (state T)."

@@ -10,7 +10,7 @@ the script has no branch for (`worker_agent/protocol/job/script_text.py` has the
 import os
 import sys
 from pathlib import Path
-from time import monotonic, time
+from time import monotonic
 from types import ModuleType
 from typing import Any
 
@@ -21,8 +21,7 @@ from worker_agent.machine import tpu_address
 from worker_agent.protocol.job.archive import ArchiveRefused, safe_parts
 from worker_agent.protocol.job.job_spec import keras_of
 from worker_agent.protocol.job.script_text import ScriptInfo, inspect_script, runs_script
-from worker_agent.protocol.records import Failure
-from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
+from worker_agent.protocol.states import DeviceKind, Keras, Strategy
 from worker_agent.trainer.emit import Emitter, Sink, install, say
 from worker_agent.trainer.failure import failure_of, is_of_tpu, tpu_refusal, tpu_silent
 from worker_agent.trainer.outcome import ExitCode, Stopped, TrainingFailed, code_of
@@ -220,13 +219,12 @@ def _told(run: TrainingRun, info: ScriptInfo) -> str:
 def _explained(error: BaseException, run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> int:
     if stop.asked:  # peers that stop at the same moment make each other's collectives fail
         return ExitCode.STOPPED
-    if isinstance(error, TrainingFailed):
-        sys.stderr.write(f"{error.message}\n")
-        emitter.record(Failure(at=time(), cause=error.cause, message=error.message))
-        return code_of(error.cause)
     failure = failure_of(error, code=run.code, gang_size=len(run.gang))
     if run.spec.strategy is Strategy.TPU and is_of_tpu(error):
         failure = msgspec.structs.replace(failure, message=tpu_refusal(error, run.spec.tpu).message)
     emitter.record(failure)
-    main_module.show(error, run.entry)
-    return code_of(failure.cause) if failure.cause is not Cause.EXCEPTION else ExitCode.EXCEPTION
+    if isinstance(error, TrainingFailed):
+        sys.stderr.write(f"{error.message}\n")
+    else:
+        main_module.show(error, run.entry)
+    return code_of(failure.cause)
