@@ -1,8 +1,7 @@
 """REST of preflights: the nodes of a job that is not submitted yet look whether it could run."""
 
-from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Literal
 
 from django.http import HttpRequest
 from ninja import Field, Router, Schema, Status
@@ -11,7 +10,8 @@ from dashboard.api.auth import person
 from dashboard.api.jobs import JOB_REQUEST, body_of
 from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS
-from orchestrator.services.programs import preflights
+from orchestrator.services.jobs import jobs
+from orchestrator.services.trials import preflights
 
 router = Router(tags=["jobs"])
 
@@ -46,16 +46,16 @@ class Preflight(Schema):
     openapi_extra=JOB_REQUEST,
     throttle=WRITES,
 )
-def begin_preflight(request: HttpRequest) -> Status[dict[str, Any]]:
+def begin_preflight(request: HttpRequest) -> Status[preflights.Answers]:
     """The nodes try ports, both ways, and the checkpoint place; one builds the program. Starts no job."""
-    row = preflights.begin(request=body_of(request), by=person(request), now=datetime.now(UTC))
-    return Status(202, _shown(request, row.pk))
+    row = jobs.check_job(request=body_of(request), by=person(request), now=datetime.now(UTC))
+    return Status(202, get_preflight(request, row.pk))
 
 
 @router.get("/preflight/{int:preflight_id}", response={200: Preflight, **PROBLEMS}, summary="What a check found")
-def get_preflight(request: HttpRequest, preflight_id: int) -> dict[str, Any]:
+def get_preflight(request: HttpRequest, preflight_id: int) -> preflights.Answers:
     """Kept for a day; one's own."""
-    return _shown(request, preflight_id)
+    return preflights.answers_to(preflight_id=preflight_id, by=person(request), now=datetime.now(UTC))
 
 
 @router.delete(
@@ -65,8 +65,3 @@ def cancel_preflight(request: HttpRequest, preflight_id: int) -> Status[None]:
     """The nodes end what they do for it, and it is forgotten. One that a job waits for ends with the job (409)."""
     preflights.cancel(preflight_id=preflight_id, by=person(request), now=datetime.now(UTC))
     return Status(204, None)
-
-
-def _shown(request: HttpRequest, preflight_id: int) -> dict[str, Any]:
-    view = preflights.look(preflight_id=preflight_id, by=person(request), now=datetime.now(UTC))
-    return {**asdict(view), "blocked": view.blocked}

@@ -3,7 +3,8 @@
 from orchestrator.models.accounts import ApiToken, Role, User, digest_of
 from orchestrator.models.jobs import Artifact, Attempt, Checkpoint, Code, Job, Replacement, Replica
 from orchestrator.models.machines import Cluster, JoinToken, Node
-from orchestrator.models.records import Command, Cursor, Event, LogChunk, Preflight, SeriesBlock, ServiceBeat
+from orchestrator.models.records import Command, Cursor, Event, LogChunk, SeriesBlock, ServiceBeat
+from orchestrator.models.trials import Preflight, ProbedNode
 
 __all__ = [
     "ApiToken",
@@ -20,6 +21,7 @@ __all__ = [
     "LogChunk",
     "Node",
     "Preflight",
+    "ProbedNode",
     "Replacement",
     "Replica",
     "Role",

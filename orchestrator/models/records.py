@@ -4,9 +4,8 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from orchestrator.domain.placement.rehearsal import Verdict
-from orchestrator.models.jobs import Code, Job, Replica
-from orchestrator.models.machines import Cluster, Node
+from orchestrator.models.jobs import Job, Replica
+from orchestrator.models.machines import Node
 
 
 class Command(models.Model):
@@ -105,33 +104,6 @@ class Event(models.Model):
             models.Index(fields=["job", "id"], name="event_by_job"),
             models.Index(fields=["node", "id"], name="event_by_node"),
         ]
-
-
-class Preflight(models.Model):
-    """A check on the nodes of a job that was not submitted (yet): what was asked, and what each node found.
-
-    With a `job`, it is that job's rehearsal: asked for by Trainyard itself before the first launch
-    (`services/programs/rehearsals.py`). Jobs of one `fingerprint` are built alike; `verdict` is what came of building
-    (`domain/placement/rehearsal.py`; "" while it runs, and where nothing was to be built).
-
-    `nodes` holds by node id what was asked of it and its answer (see `services/programs/preflights.py`), `findings`
-    what the control plane found by itself. `doors` are the (host, port) pairs that are tried until `ports_until`:
-    nothing is placed on them meanwhile. It is running until `ended_at`.
-    """
-
-    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="preflights")
-    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="preflights")
-    code = models.ForeignKey(Code, on_delete=models.CASCADE, related_name="preflights")
-    spec = models.JSONField()
-    fingerprint = models.CharField(max_length=64, db_index=True)
-    verdict = models.CharField(max_length=8, choices=[(v.value, v.value) for v in Verdict], blank=True)
-    job = models.ForeignKey(Job, null=True, on_delete=models.CASCADE, related_name="rehearsals")
-    nodes = models.JSONField(default=dict)
-    findings = models.JSONField(default=list)
-    doors = models.JSONField(default=list)
-    ports_until = models.DateTimeField(db_index=True)
-    created_at = models.DateTimeField()
-    ended_at = models.DateTimeField(null=True, blank=True)
 
 
 class ServiceBeat(models.Model):

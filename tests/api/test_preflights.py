@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.models import Command, Node, Preflight, User
-from orchestrator.services.programs import preflights
+from orchestrator.services.trials import probing
 from tests.api.conftest import Caller, Program
 from tests.api.test_jobs import request_body
 from tests.factories import make_user
@@ -24,10 +24,10 @@ def test_a_check_from_request_to_answer(api: Program, request_body: dict[str, ob
     assert begun.status_code == 202
     assert begun.json()["state"] == "running"
     row = Preflight.objects.get(pk=begun.json()["id"])
-    for number, node in enumerate(Node.objects.filter(pk__in=row.nodes).order_by("name")):
+    for number, node in enumerate(Node.objects.filter(probes__preflight=row).order_by("name")):
         found = [Finding("the program ends", "it raised", "Mend it")] if number == 0 else []
         report = Probed(node_id=node.pk, preflight_id=row.pk, findings=found)
-        preflights.on_probed(node=node, report=report, now=row.created_at)
+        probing.on_probed(node=node, report=report, now=row.created_at)
     done = api.get(f"/preflight/{row.pk}").json()
     assert (done["state"], done["waiting"], done["blocked"], len(done["nodes"])) == ("done", [], True, 2)
     assert [(each["severity"], each["what"], each["remedy"]) for each in done["findings"]] == [

@@ -104,14 +104,14 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
 
     command_id: int
     preflight_id: int
-    key: str
     node: str
-    own: list[Door]
-    others: list[Door]
-    devices: list[int]
-    device_kind: DeviceKind
     spec: JobSpec
     env: dict[str, str] = {}
+    key: str = ""
+    own: list[Door] = []
+    others: list[Door] = []
+    devices: list[int] = []
+    device_kind: DeviceKind = DeviceKind.CPU
     checkpoints: str = ""
     builds: bool = False
     trains: bool = True

@@ -30,7 +30,7 @@ from orchestrator.queries import machines
 from orchestrator.queries.errors import NotFound
 from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from orchestrator.services.jobs import jobs, submission
-from orchestrator.services.programs import preflights, programs
+from orchestrator.services.programs import programs
 
 FIRST_RECIPE = "digits_cnn"
 NOTHING_GIVEN = {"upload": "Choose a .py or .zip file.", "git": "Give the address of a repository."}
@@ -108,7 +108,7 @@ def job_check(request: HttpRequest) -> HttpResponse:
     row = None
     if not read.form.errors:
         try:
-            row = preflights.begin(request=read.request, by=request.user, now=datetime.now(UTC))
+            row = jobs.check_job(request=read.request, by=request.user, now=datetime.now(UTC))
         except Invalid as refused:
             read.form.refuse(refused.errors)
         except Conflict as busy:

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.views.answers import page, wants_json
 from orchestrator.services.errors import Conflict
-from orchestrator.services.programs import preflights
+from orchestrator.services.trials import preflights
 
 
 @require_safe
@@ -43,5 +43,5 @@ def preflight_cancel(request: HttpRequest, preflight_id: int) -> HttpResponse:
 
 
 def _printed(request: HttpRequest, preflight_id: int, template: str) -> HttpResponse:
-    view = preflights.look(preflight_id=preflight_id, by=request.user, now=datetime.now(UTC))
+    view = preflights.answers_to(preflight_id=preflight_id, by=request.user, now=datetime.now(UTC))
     return render(request, template, {"check": view})

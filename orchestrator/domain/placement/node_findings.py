@@ -1,6 +1,6 @@
 """What the control plane knows of the nodes that a gang would run on, and what speaks against it.
 
-Asked in the preview and before each launch. Pure; `services/programs/preflights.py` asks the nodes themselves.
+Asked in the preview and before each launch. Pure; `services/trials/preflights.py` asks the nodes themselves.
 """
 
 from collections.abc import Iterator, Sequence

@@ -30,7 +30,6 @@ class Verdict(StrEnum):
     BUILT = "built"  # or failed of its own doing: the training will show it
     REFUSED = "refused"  # the training itself would refuse it
     UNTRIED = "untried"  # the node had no time for it
-    SILENT = "silent"  # nobody answered
 
 
 def fingerprint(spec: JobSpec, environment: Mapping[str, object]) -> str:

@@ -18,7 +18,7 @@ from orchestrator.services.intake import records
 from orchestrator.services.intake.bulk import update_rows
 from orchestrator.services.intake.records import Acks
 from orchestrator.services.nodes import dirty
-from orchestrator.services.programs import preflights
+from orchestrator.services.trials import probing
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.joining import is_in_range
 from worker_agent.protocol.reports import Ack, Heartbeat, Hello, Probed, Records, Report, Sample
@@ -59,7 +59,7 @@ def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
         for node, ack in acks:
             gang.on_ack(node=node, command_id=ack.command_id, refused=ack.refused, now=now)
         for node, answer in probed:
-            preflights.on_probed(node=node, report=answer, now=now)
+            probing.on_probed(node=node, report=answer, now=now)
         return records.store(slices, now=now) if slices else {}
 
 

@@ -18,9 +18,9 @@ from orchestrator.services import fencing, outbox
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.checkpoints.checkpoint_registry import NotThere
 from orchestrator.services.gang.launching import launch_of
-from orchestrator.services.jobs.cluster_snapshot import cluster_view
-from orchestrator.services.programs import rehearsals
+from orchestrator.services.nodes.cluster_snapshot import cluster_view
 from orchestrator.services.transitions import announce_job, announce_replicas, move_job, record
+from orchestrator.services.trials import rehearsals
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import Cause, JobStatus, Role
 
@@ -61,7 +61,7 @@ def _dispatch(job_id: int, now: datetime) -> bool:
     view = cluster_view(cluster, ports_avoided=avoided, now=now)
     outcome = planning.place(spec, view, port_offset=(job.pk + job.attempt) * PORT_STRIDE)
     begin = checkpoint_registry.to_begin_with(job, spec, now=now)
-    rehearsed = rehearsals.of(job=job, spec=spec, cluster=cluster, view=view, now=now)
+    rehearsed = rehearsals.rehearse(job=job, spec=spec, cluster=cluster, view=view, now=now)
     if rehearsed.refused:
         _refuse(job, rehearsed.refused, now)
         return False

@@ -8,7 +8,7 @@ from django.db import transaction
 from orchestrator import enqueue
 from orchestrator.domain.job.validation import KNOWN_FIELDS
 from orchestrator.domain.lifecycle import TERMINAL_JOB
-from orchestrator.models import Cluster, Code, Job, User
+from orchestrator.models import Cluster, Code, Job, Preflight, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.jobs import get
 from orchestrator.services import transitions
@@ -16,26 +16,33 @@ from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from orchestrator.services.gang import gang, pausing
 from orchestrator.services.jobs import submission
-from orchestrator.services.programs import preflights, programs, rehearsals
+from orchestrator.services.programs import programs
+from orchestrator.services.programs.programs import Program
 from orchestrator.services.transitions import announce_job, move_job
+from orchestrator.services.trials import preflights, rehearsals
 from worker_agent.protocol.codec import plain
+from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import Cause, JobStatus, Kind
 
 
 def submit_job(*, request: object, by: User) -> Job:
     """Create the job that a request describes and have it placed at once; `Invalid` names every wrong field."""
-    _may_run_jobs(by)
-    checked = submission.check(request, by=by)
-    if checked.errors or checked.spec is None or checked.program is None or checked.cluster is None:
-        raise Invalid(checked.errors)
-    warnings = [f"{finding.what}: {finding.why}" for finding in checked.findings]
-    warnings += preflights.warnings_about(checked.spec, by=by, now=datetime.now(UTC))
+    spec, program, cluster, findings = _accepted(request, by)
+    warnings = [f"{finding.what}: {finding.why}" for finding in findings]
+    warnings += preflights.warnings_about(spec, by=by, now=datetime.now(UTC))
     with transaction.atomic():
-        job = _create(spec=checked.spec, cluster=checked.cluster, program=programs.save(checked.program), by=by)
+        job = _create(spec=spec, cluster=cluster, program=programs.save(program), by=by)
         for warning in dict.fromkeys(warnings):
             transitions.record(kind="preflight", text=f"Found before it started: {warning}.", job=job, actor=by)
     return job
+
+
+def check_job(*, request: object, by: User, now: datetime) -> Preflight:
+    """Have the nodes that the request's job would get now look whether it could run; refuses like `submit_job`."""
+    spec, program, cluster, findings = _accepted(request, by)
+    programs.keep(program)
+    return preflights.begin(spec=spec, cluster=cluster, findings=findings, by=by, now=now)
 
 
 def stop_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
@@ -137,6 +144,14 @@ def request_of(job: Job) -> dict[str, object]:
     return request
 
 
+def _accepted(request: object, by: User) -> tuple[JobSpec, Program, Cluster, tuple[Finding, ...]]:
+    _may_run_jobs(by)
+    checked = submission.check(request, by=by)
+    if checked.errors or checked.spec is None or checked.program is None or checked.cluster is None:
+        raise Invalid(checked.errors)
+    return checked.spec, checked.program, checked.cluster, checked.findings
+
+
 def _create(
     *, spec: JobSpec, cluster: Cluster, program: Code, by: User, retry_of: Job | None = None, how: str = ""
 ) -> Job:
@@ -177,7 +192,7 @@ def owned(job_id: int, by: User) -> Job:
 
 def _may_run_jobs(by: User) -> None:
     if not by.may_run_jobs:
-        raise Forbidden("Your role lets you look at jobs, not create them.")
+        raise Forbidden("Your role lets you look at jobs, not check or create them.")
 
 
 def _not_to_pause(status: JobStatus) -> str:

@@ -18,7 +18,7 @@ from orchestrator.domain.placement.planning import ClusterView, Never, NodeView,
 from orchestrator.models import Cluster, User
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.errors import FieldError
-from orchestrator.services.jobs.cluster_snapshot import cluster_view
+from orchestrator.services.nodes.cluster_snapshot import cluster_view
 from orchestrator.services.programs import programs
 from orchestrator.services.programs.programs import Program
 from worker_agent.protocol.findings import Finding

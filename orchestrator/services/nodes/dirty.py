@@ -2,7 +2,7 @@
 that all is gone, or an administrator takes them into use all the same. Each of these leaves an event.
 
 `Node.dirty` has a key for each: a device's index, or `port:20001`; and for each what was left, by which replica.
-Placement reads it (`services/jobs/cluster_snapshot.py`), machine pages and REST show it.
+Placement reads it (`services/nodes/cluster_snapshot.py`), machine pages and REST show it.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """Nodes on which attempts fail again and again, and not of their programs: avoided at first, then cordoned. Avoided for
 a while, too, are those where a process was asked from outside to leave: such a machine is mostly about to go.
 
-Placement asks `to_avoid` (`services/jobs/cluster_snapshot.py`); the sweep calls `cordon_failing`. Of each job one
+Placement asks `to_avoid` (`services/nodes/cluster_snapshot.py`); the sweep calls `cordon_failing`. Of each job one
 failure counts, the latest: a program that kills itself and is launched again at once says nothing about its node. A
 node that an administrator takes into use again begins anew. The last ready node of a cluster is never cordoned: it
 would end all work there on a guess; it is said in its history instead, once in a while.

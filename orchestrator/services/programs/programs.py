@@ -28,7 +28,7 @@ from django.utils import timezone
 
 from orchestrator import catalogue
 from orchestrator.domain.job.recipes import RecipeInfo
-from orchestrator.models import Code, Node, Preflight, Replica, User
+from orchestrator.models import Code, Node, ProbedNode, Replica, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.jobs import visible_jobs
 from orchestrator.services.errors import FieldError
@@ -127,9 +127,9 @@ def keep(program: Program) -> None:
 
 def content_for(node: Node, sha256: str) -> bytes:
     """The bytes of a program for a node that was given a replica which runs it, or is to check it; else `NotFound`."""
-    checks = Preflight.objects.filter(code_id=sha256, ended_at=None)
-    runs = Replica.objects.filter(node=node, job__code_id=sha256, held=True).exists()
-    if not runs and not any(node.pk in nodes for nodes in checks.values_list("nodes", flat=True)):
+    runs = Replica.objects.filter(node=node, job__code_id=sha256, held=True)
+    tries = ProbedNode.objects.filter(node=node, preflight__code_id=sha256, preflight__ended_at=None)
+    if not runs.exists() and not tries.exists():
         raise NotFound("no program of that digest belongs to a replica on this node")
     return bytes(Code.objects.get(sha256=sha256).content)
 

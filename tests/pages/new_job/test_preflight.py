@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from orchestrator.models import Node, Preflight, User
-from orchestrator.services.programs import preflights
+from orchestrator.services.trials import preflights, probing
 from tests.factories import make_job
 from tests.pages.new_job.test_new_job import cluster, filled, person
 from worker_agent.protocol.findings import Finding
@@ -15,9 +15,9 @@ CHECK, JSON = "/jobs/new/check/", {"headers": {"accept": "application/json"}}
 
 
 def answer(row: Preflight, **said: object) -> None:
-    for node in Node.objects.filter(pk__in=row.nodes):
+    for node in Node.objects.filter(probes__preflight=row):
         report = Probed(node_id=node.pk, preflight_id=row.pk, **({"findings": []} | said))
-        preflights.on_probed(node=node, report=report, now=row.created_at)
+        probing.on_probed(node=node, report=report, now=row.created_at)
 
 
 def test_the_button_and_its_place_are_on_the_form(person: Client) -> None:

@@ -7,7 +7,7 @@ from orchestrator.queries import restarts
 from orchestrator.services import fencing
 from orchestrator.services.gang import gang, pausing
 from orchestrator.services.jobs import dispatch, jobs
-from orchestrator.services.jobs.cluster_snapshot import cluster_view
+from orchestrator.services.nodes.cluster_snapshot import cluster_view
 from tests.services.gang.gangs import acknowledge, end, keep, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.states import Cause, JobStatus, Kind, NodeState
 

@@ -9,8 +9,8 @@ from orchestrator.models import Event, Node, Replica
 from orchestrator.services.errors import Forbidden
 from orchestrator.services.intake import reports
 from orchestrator.services.jobs import dispatch
-from orchestrator.services.jobs.cluster_snapshot import cluster_view
 from orchestrator.services.nodes import dirty
+from orchestrator.services.nodes.cluster_snapshot import cluster_view
 from tests.data.fakes import heartbeat
 from tests.services.gang.gangs import later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import encode

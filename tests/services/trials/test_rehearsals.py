@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 
 from orchestrator.domain.placement.rehearsal import Verdict, fingerprint
-from orchestrator.models import Command, Event, Job, Node, Preflight, Replica
+from orchestrator.models import Command, Event, Job, Preflight, ProbedNode, Replica
 from orchestrator.services import outbox
 from orchestrator.services.gang import gang
 from orchestrator.services.intake import reports
 from orchestrator.services.jobs import dispatch, jobs
-from orchestrator.services.programs import preflights, rehearsals
+from orchestrator.services.trials import probing, rehearsals
 from tests.factories import make_job, make_replica
 from tests.services.gang.gangs import make_gang_job, make_lab
 from worker_agent.protocol.codec import decode_command
@@ -38,10 +38,9 @@ def dispatched(job: Job, now) -> bool:
 
 def answer(now, *findings: Finding, tried: bool = True) -> None:
     """The node that was asked last has built the program, or says that it was not `tried`."""
-    row = Preflight.objects.latest("pk")
-    node = Node.objects.get(pk=next(iter(row.nodes)))
-    report = Probed(node_id=node.pk, preflight_id=row.pk, findings=list(findings), tried=tried)
-    reports.apply([(node, report)], now=now)
+    asked = ProbedNode.objects.latest("pk")
+    report = Probed(node_id=asked.node_id, preflight_id=asked.preflight_id, findings=list(findings), tried=tried)
+    reports.apply([(asked.node, report)], now=now)
 
 
 def test_the_leaders_node_builds_it_first(now):
@@ -71,7 +70,7 @@ def test_a_stop_ends_what_is_being_built_and_another_one_alike_builds_its_own(no
     assert isinstance(command, Withdraw)
     assert command.preflight_id == row.pk
     row.refresh_from_db()
-    assert (row.ended_at, row.verdict) == (now, Verdict.SILENT)
+    assert (row.ended_at, row.asked.get().verdict) == (now, "")
     assert not dispatched(alike, now)
     assert Preflight.objects.latest("pk").job == alike
     later_on = now + outbox.PROBE_LIFE + timedelta(seconds=30)
@@ -108,7 +107,7 @@ def test_what_was_built_is_not_built_again(now):
     assert dispatched(alike, now)
     other = make_gang_job(cluster, global_batch_size=32)
     assert not dispatched(other, now)
-    a_day_later = now + preflights.KEPT_FOR + timedelta(seconds=1)
+    a_day_later = now + probing.KEPT_FOR + timedelta(seconds=1)
     assert not dispatched(make_gang_job(cluster, epochs=9), a_day_later)
 
 
@@ -140,8 +139,8 @@ def test_a_rehearsal_that_nobody_answers_holds_no_job_up(now):
     cluster = make_lab(slots=8)
     job = make_gang_job(cluster)
     dispatched(job, now)
-    assert not dispatched(job, now + rehearsals.TAKEN_WITHIN)
-    assert dispatched(job, now + rehearsals.TAKEN_WITHIN + timedelta(seconds=1))
+    assert not dispatched(job, now + rehearsals.PATIENCE.answer)
+    assert dispatched(job, now + rehearsals.PATIENCE.answer + timedelta(seconds=1))
     assert Event.objects.get(job=job, kind="preflight").text == (
         "Found before it started: its program was not built before its first launch: node-1 did not answer in time."
     )
@@ -149,8 +148,8 @@ def test_a_rehearsal_that_nobody_answers_holds_no_job_up(now):
     dispatched(slow, now)
     command = Command.objects.filter(kind="probe").latest("pk")
     gang.on_ack(node=command.node, command_id=command.pk, refused="", now=now)
-    assert not dispatched(slow, now + rehearsals.BUILT_WITHIN)
-    assert dispatched(slow, now + rehearsals.BUILT_WITHIN + timedelta(seconds=1))
+    assert not dispatched(slow, now + rehearsals.PATIENCE.build)
+    assert dispatched(slow, now + rehearsals.PATIENCE.build + timedelta(seconds=1))
 
 
 def test_only_recipes_that_were_never_launched(now, settings):
@@ -194,8 +193,7 @@ def test_a_node_of_the_gang_that_builds_nothing_is_asked(now):
     cluster = make_lab(slots=8)
     for size in (16, 32, 64):
         dispatched(make_gang_job(cluster, global_batch_size=size), now)
-    names = [next(iter(row.nodes.values()))["name"] for row in Preflight.objects.order_by("pk")]
-    assert names == ["node-1", "node-2", "node-1"]
+    assert list(ProbedNode.objects.order_by("pk").values_list("name", flat=True)) == ["node-1", "node-2", "node-1"]
 
 
 def test_a_check_that_somebody_asked_for_counts_once_it_has_built_the_program(now, member):
@@ -207,14 +205,16 @@ def test_a_check_that_somebody_asked_for_counts_once_it_has_built_the_program(no
         code=job.code,
         spec=job.spec,
         fingerprint=fingerprint(job.typed_spec, cluster.environment),
-        ports_until=now,
         created_at=now,
+        answer_by=now,
+        build_by=now + timedelta(hours=1),
     )
+    check.asked.create(node=cluster.nodes.first(), name="node-1", builds=True)
     assert not dispatched(job, now)
     assert Preflight.objects.filter(job=job).count() == 1, "its own, whatever becomes of the other"
-    late = now + rehearsals.BUILT_WITHIN + timedelta(seconds=1)
-    dispatched(job, late)
+    late = now + rehearsals.PATIENCE.build + timedelta(seconds=1)
+    assert dispatched(job, late)
     check.refresh_from_db()
     assert check.ended_at is None, "it has its own time"
-    Preflight.objects.filter(pk=check.pk).update(verdict=Verdict.BUILT)
+    check.asked.update(verdict=Verdict.BUILT)
     assert dispatched(make_gang_job(cluster), late)

@@ -12,7 +12,8 @@ from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from orchestrator.services.gang import gang
 from orchestrator.services.intake import reports
 from orchestrator.services.jobs import dispatch, jobs, submission
-from orchestrator.services.programs import preflights, programs
+from orchestrator.services.programs import programs
+from orchestrator.services.trials import preflights, probing
 from tests.factories import make_cluster, make_job, make_node, make_replica, make_user
 from tests.services.gang.gangs import make_gang_job, make_lab
 from tests.services.jobs.test_submission import fields_of, request_for
@@ -23,11 +24,11 @@ from worker_agent.protocol.reports import Probed
 from worker_agent.protocol.states import JobStatus, NodeState
 
 NOW = timezone.now()
-LATER = NOW + preflights.BUILT_WITHIN + timedelta(seconds=1)
+LATER = NOW + preflights.PATIENCE.build + timedelta(seconds=1)
 
 
 def begin(cluster, by, **fields):
-    return preflights.begin(request=request_for(cluster, **fields), by=by, now=NOW)
+    return jobs.check_job(request=request_for(cluster, **fields), by=by, now=NOW)
 
 
 def asked() -> list[Probe]:
@@ -51,7 +52,7 @@ def test_each_node_of_the_gang_is_asked_and_the_leaders_builds(member):
     assert first.key == second.key != ""
     assert first.checkpoints == "/mnt/shared"
     assert first.devices == [0]
-    view = preflights.look(preflight_id=row.pk, by=member, now=NOW)
+    view = preflights.answers_to(preflight_id=row.pk, by=member, now=NOW)
     assert (view.state, view.waiting) == ("running", ("node-1", "node-2"))
 
 
@@ -60,10 +61,10 @@ def test_the_answers_come_together(member):
     one, two = cluster.nodes.order_by("name")
     row = begin(cluster, member)
     answer(row, one, findings=[Finding("the disk is full", "0 MiB", "Clean up", blocks=False)], facts={"Rows": "10"})
-    assert preflights.look(preflight_id=row.pk, by=member, now=NOW).waiting == ("node-2",)
+    assert preflights.answers_to(preflight_id=row.pk, by=member, now=NOW).waiting == ("node-2",)
     answer(row, two)
     answer(row, two, findings=[Finding("said twice", "b", "c")])
-    view = preflights.look(preflight_id=row.pk, by=member, now=NOW)
+    view = preflights.answers_to(preflight_id=row.pk, by=member, now=NOW)
     assert (view.state, view.facts, view.blocked) == ("done", {"Rows": "10"}, False)
     assert [(found.node, found.severity, found.what) for found in view.findings] == [
         ("node-1", "warning", "the disk is full")
@@ -77,7 +78,7 @@ def test_a_taken_port_explains_why_it_was_not_reached(member):
     unreached = {"worker:1": Finding("node-1 does not reach worker:1", "b", "c")}
     answer(row, one, unreached=unreached)
     answer(row, two, findings=[Finding("port taken", "b", "c", blocks=False)], taken=["worker:1"], unreached={})
-    view = preflights.look(preflight_id=row.pk, by=member, now=NOW)
+    view = preflights.answers_to(preflight_id=row.pk, by=member, now=NOW)
     assert [found.what for found in view.findings] == ["port taken"]
 
 
@@ -87,7 +88,7 @@ def test_a_port_that_one_side_alone_reaches(member):
     row = begin(cluster, member)
     answer(row, one, unreached={"worker:1": Finding("node-1 does not reach worker:1", "b", "c")})
     answer(row, two)
-    assert preflights.look(preflight_id=row.pk, by=member, now=NOW).blocked
+    assert preflights.answers_to(preflight_id=row.pk, by=member, now=NOW).blocked
 
 
 def test_nodes_that_stay_silent(member):
@@ -97,9 +98,11 @@ def test_nodes_that_stay_silent(member):
     row = begin(cluster, member, workers=3, global_batch_size=96)
     taken = Command.objects.get(node__name="node-1")
     gang.on_ack(node=taken.node, command_id=taken.pk, refused="", now=NOW)
-    soon = preflights.look(preflight_id=row.pk, by=member, now=NOW + preflights.ANSWER_WITHIN + timedelta(seconds=1))
+    soon = preflights.answers_to(
+        preflight_id=row.pk, by=member, now=NOW + preflights.PATIENCE.answer + timedelta(seconds=1)
+    )
     assert soon.waiting == ("node-1",), "who builds has longer"
-    view = preflights.look(preflight_id=row.pk, by=member, now=LATER)
+    view = preflights.answers_to(preflight_id=row.pk, by=member, now=LATER)
     assert view.state == "done"
     assert {found.node: (found.severity, found.why.split(":")[0]) for found in view.findings} == {
         "node-1": ("error", "it took the question, and no answer came in time"),
@@ -134,7 +137,7 @@ def test_nodes_that_take_nothing_are_not_asked(member):
     cluster = make_lab()
     cluster.nodes.update(state=NodeState.CORDONED.value)
     row = begin(cluster, member)
-    view = preflights.look(preflight_id=row.pk, by=member, now=NOW)
+    view = preflights.answers_to(preflight_id=row.pk, by=member, now=NOW)
     assert (view.state, [found.what for found in view.findings]) == ("done", ["the nodes were not asked"])
     assert asked() == []
 
@@ -152,9 +155,9 @@ def test_who_may_ask_and_look(member, administrator):
     with pytest.raises(Invalid):
         begin(cluster, member, workers=99)
     row = begin(cluster, member)
-    assert preflights.look(preflight_id=row.pk, by=administrator, now=NOW)
+    assert preflights.answers_to(preflight_id=row.pk, by=administrator, now=NOW)
     with pytest.raises(NotFound):
-        preflights.look(preflight_id=row.pk, by=make_user(), now=NOW)
+        preflights.answers_to(preflight_id=row.pk, by=make_user(), now=NOW)
     begin(cluster, member)
     begin(cluster, member)
     with pytest.raises(Conflict):
@@ -165,8 +168,7 @@ def test_a_program_is_given_to_the_nodes_that_check_it_and_no_longer(member):
     cluster = make_lab()
     stranger = make_node(cluster, "node-9")
     row = begin(cluster, member, strategy="one_device")
-    (node_id,) = row.nodes
-    node = Node.objects.get(pk=node_id)
+    node = row.asked.get().node
     assert programs.content_for(node, row.code_id)
     with pytest.raises(NotFound):
         programs.content_for(stranger, row.code_id)
@@ -180,13 +182,12 @@ def test_only_a_node_that_was_asked_is_heard_and_not_without_end(member):
     row = begin(cluster, member, strategy="one_device")
     stranger = make_node(make_cluster())
     answer(row, stranger, findings=[Finding("forged", "b", "c")])
-    row.refresh_from_db()
-    assert stranger.pk not in row.nodes
-    node = Node.objects.get(pk=next(iter(row.nodes)))
+    node = row.asked.get().node
+    assert node != stranger
     answer(row, node, findings=[Finding("a\0b" * 1000, "b", "c")] * 1000)
-    view = preflights.look(preflight_id=row.pk, by=member, now=NOW)
-    assert len(view.findings) == preflights.FINDINGS_MAX
-    assert len(view.findings[0].what) == preflights.WORDS_MAX
+    view = preflights.answers_to(preflight_id=row.pk, by=member, now=NOW)
+    assert len(view.findings) == probing.FINDINGS_MAX
+    assert len(view.findings[0].what) == probing.WORDS_MAX
 
 
 def test_a_question_is_not_sent_again_when_its_time_is_over(member):

@@ -18,7 +18,7 @@ def cluster_view(
     now = now or timezone.now()
     held: dict[str, set[int]] = {}
     ports = set(ports_avoided)
-    for doors in Preflight.objects.filter(ports_until__gt=now).values_list("doors", flat=True):
+    for doors in Preflight.objects.filter(ended_at=None, answer_by__gt=now).values_list("doors", flat=True):
         ports |= {(str(host), int(port)) for host, port in doors}
     for node_id, host, port, devices in Replica.objects.filter(held=True).values_list(
         "node_id", "host", "port", "devices"
