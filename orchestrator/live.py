@@ -18,6 +18,9 @@ from typing import TypedDict
 from channels.layers import get_channel_layer
 from django.db import transaction
 
+from orchestrator.models import Artifact, Event, Node, Replica
+from worker_agent.protocol.codec import plain
+
 logger = logging.getLogger(__name__)
 
 JOBS = "jobs"
@@ -67,9 +70,9 @@ def gathered() -> Iterator[None]:
         _send(kept)
 
 
-def job_changed(summary: Mapping[str, object]) -> LiveEvent:
-    """The job as it is now (`queries.jobs.summary`): status, progress or metrics changed."""
-    return {"kind": "job", "job": jsonable(summary)}
+def job_changed(summary: object) -> LiveEvent:
+    """The job as it is now (`queries.jobs.JobSummary`): status, progress or metrics changed."""
+    return {"kind": "job", "job": jsonable(plain(summary))}
 
 
 def replicas_changed() -> LiveEvent:
@@ -77,73 +80,51 @@ def replicas_changed() -> LiveEvent:
     return {"kind": "replicas"}
 
 
-def points_stored(
-    *,
-    replica: str,
-    replica_id: int,
-    attempt: int,
-    incarnation: int,
-    start: int,
-    end: int,
-    series: Mapping[str, Columns],
-) -> LiveEvent:
-    """New points of a replica such as `worker:0`; [`start`, `end`) is the part of its trainer stream they came from."""
+def points_stored(replica: Replica, *, start: int, end: int, series: Mapping[str, Columns]) -> LiveEvent:
+    """New points of a replica; [`start`, `end`) is the part of its trainer stream they came from."""
     columns: dict[str, Json] = {
         name: {"steps": [*run["steps"]], "times": [*run["times"]], "values": [*run["values"]]}
         for name, run in series.items()
     }
-    return {
+    told: LiveEvent = {
         "kind": "points",
-        "replica": replica,
-        "replica_id": replica_id,
-        "attempt": attempt,
-        "incarnation": incarnation,
+        "incarnation": replica.incarnation,
         "start": start,
         "end": end,
         "series": columns,
     }
+    return told | _named(replica)
 
 
-def log_stored(*, replica: str, replica_id: int, attempt: int, start: int, end: int, at: float, text: str) -> LiveEvent:
+def log_stored(replica: Replica, *, start: int, end: int, at: float, text: str) -> LiveEvent:
     """New output, bytes [`start`, `end`) of the replica's log. Of a flood only the last part travels; REST has all."""
     if len(text) > LOG_TEXT_CHARS:
         text = f"… {len(text) - LOG_TEXT_CHARS} characters are in the log but not shown here\n{text[-LOG_TEXT_CHARS:]}"
-    return {
-        "kind": "log",
-        "replica": replica,
-        "replica_id": replica_id,
-        "attempt": attempt,
-        "start": start,
-        "end": end,
-        "at": at,
-        "text": text,
-    }
+    return _named(replica) | {"kind": "log", "start": start, "end": end, "at": at, "text": text}
 
 
-def event_written(*, event_id: int, at: datetime, text: str, event_kind: str, attempt: int | None) -> LiveEvent:
-    """A line of history (`models.Event`)."""
+def event_written(event: Event) -> LiveEvent:
+    """A line of history."""
     return {
         "kind": "event",
-        "id": event_id,
-        "at": at.isoformat(),
-        "text": text,
-        "event_kind": event_kind,
-        "attempt": attempt,
+        "id": event.pk,
+        "at": event.at.isoformat(),
+        "text": event.text,
+        "event_kind": event.kind,
+        "attempt": event.attempt,
     }
 
 
-def artifact_stored(
-    *, artifact_id: int, attempt: int, name: str, artifact_kind: str, size_bytes: int, metrics: Mapping[str, object]
-) -> LiveEvent:
+def artifact_stored(artifact: Artifact) -> LiveEvent:
     """A file that the job left can be downloaded."""
     return {
         "kind": "artifact",
-        "id": artifact_id,
-        "attempt": attempt,
-        "name": name,
-        "artifact_kind": artifact_kind,
-        "size_bytes": size_bytes,
-        "metrics": jsonable(metrics),
+        "id": artifact.pk,
+        "attempt": artifact.attempt,
+        "name": artifact.name,
+        "artifact_kind": artifact.kind,
+        "size_bytes": artifact.size_bytes,
+        "metrics": jsonable(artifact.metrics),
     }
 
 
@@ -152,14 +133,15 @@ def checkpoints_changed() -> LiveEvent:
     return {"kind": "checkpoints"}
 
 
-def sample_taken(*, node_id: str, sample: Mapping[str, object], replicas: Sequence[object] = ()) -> LiveEvent:
+def sample_taken(node: Node) -> LiveEvent:
     """A node's load now (`protocol.reports.Sample`), and that of each process it holds (`RunningReplica`)."""
-    return {"kind": "sample", "node_id": node_id, "sample": jsonable(sample), "replicas": jsonable(replicas)}
+    sample, replicas = jsonable(node.sample), jsonable(node.holding)
+    return {"kind": "sample", "node_id": node.pk, "sample": sample, "replicas": replicas}
 
 
-def node_changed(*, node_id: str, state: str, reason: str) -> LiveEvent:
+def node_changed(node: Node) -> LiveEvent:
     """A node's state or inventory changed."""
-    return {"kind": "node", "node_id": node_id, "state": state, "reason": reason}
+    return {"kind": "node", "node_id": node.pk, "state": node.state, "reason": node.state_reason}
 
 
 def jsonable(value: object) -> Json:
@@ -180,6 +162,10 @@ def jsonable(value: object) -> Json:
 def frame(events: Sequence[LiveEvent]) -> str:
     """The text that pages receive: made once, and forwarded as it is to every page of the group."""
     return json.dumps({"type": "events", "events": events}, allow_nan=False)
+
+
+def _named(replica: Replica) -> LiveEvent:
+    return {"replica": str(replica), "replica_id": replica.pk, "attempt": replica.attempt}
 
 
 def _word(value: float) -> str:

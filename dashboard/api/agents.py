@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 from django.core.exceptions import RequestDataTooBig
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_http_methods
@@ -18,6 +18,7 @@ from django.views.decorators.http import require_http_methods
 from dashboard.api.limits import JOINS
 from dashboard.api.problems import answer_to, problem
 from dashboard.api.signature import Refused, node_of_request
+from orchestrator.queries.rows import Node
 from orchestrator.services import artifacts
 from orchestrator.services.errors import FieldError, Invalid
 from orchestrator.services.nodes import nodes
@@ -28,7 +29,7 @@ from worker_agent.protocol.joining import JoinRequest
 METRICS_CHARS = 65_536
 PIECE_BYTES = 1 << 20
 
-View = Callable[..., HttpResponse]
+View = Callable[..., HttpResponseBase]
 
 
 def agents_only(method: str) -> Callable[[View], View]:
@@ -39,7 +40,7 @@ def agents_only(method: str) -> Callable[[View], View]:
         @never_cache
         @require_http_methods([method])
         @wraps(view)
-        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             try:
                 return view(request, *args, **kwargs)
             except Refused as error:
@@ -104,7 +105,7 @@ def artifact(request: HttpRequest, replica_id: int, name: str) -> HttpResponse:
     return JsonResponse({"id": stored.pk, "size_bytes": stored.size_bytes}, status=201)
 
 
-def node_of(request: HttpRequest) -> Any:
+def node_of(request: HttpRequest) -> Node:
     """The node that signed the request; raises `Refused`."""
     return node_of_request(
         method=request.method or "", path=request.path, authorization=request.headers.get("Authorization", "")

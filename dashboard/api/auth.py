@@ -13,6 +13,8 @@ from ninja.security.apikey import APIKeyCookie
 from ninja.utils import check_csrf
 
 from dashboard.api.problems import problem
+from dashboard.requests import SignedIn
+from orchestrator.queries.rows import User
 from orchestrator.services.accounts import user_for_token
 from orchestrator.services.errors import Forbidden
 
@@ -20,16 +22,16 @@ from orchestrator.services.errors import Forbidden
 class Token(HttpBearer):
     """`Authorization: Bearer ty_…`. A token that does not count is refused, whatever session comes along."""
 
-    def __call__(self, request: HttpRequest) -> Any:
+    def __call__(self, request: HttpRequest) -> User | None:
         """The person, or None when no Authorization header was sent."""
         if "Authorization" not in request.headers:
             return None
-        user = super().__call__(request)
+        user: User | None = super().__call__(request)
         if user is None:
             raise AuthenticationError
         return user
 
-    def authenticate(self, request: HttpRequest, token: str) -> Any:
+    def authenticate(self, request: HttpRequest, token: str) -> User | None:
         """The person whose token this is; also `request.user` from here on."""
         user = user_for_token(token.strip())
         if user is not None:
@@ -42,7 +44,7 @@ class Session(APIKeyCookie):
 
     param_name = settings.SESSION_COOKIE_NAME
 
-    def __call__(self, request: HttpRequest) -> Any:
+    def __call__(self, request: HttpRequest) -> User | None:
         """The person, or None. Anonymous requests are told to sign in before anything is said about CSRF."""
         if not request.user.is_authenticated:
             return None
@@ -50,22 +52,15 @@ class Session(APIKeyCookie):
             raise HttpError(403, "The CSRF token is missing or wrong: send it as X-CSRFToken.")
         return request.user
 
-    def authenticate(self, request: HttpRequest, key: str | None) -> Any:
+    def authenticate(self, request: HttpRequest, key: str | None) -> None:
         """Not used: `__call__` decides from the session itself."""
-        return None
 
 
-def person(request: HttpRequest) -> Any:
-    """The person who calls."""
-    return request.auth  # type: ignore[attr-defined]
-
-
-def administrator(request: HttpRequest) -> Any:
+def administrator(request: SignedIn) -> User:
     """The person who calls, if an administrator; raises `Forbidden`."""
-    user = person(request)
-    if not user.may_administer:
+    if not request.user.may_administer:
         raise Forbidden("This is for administrators.")
-    return user
+    return request.user
 
 
 def may_read_documents(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:

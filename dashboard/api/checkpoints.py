@@ -11,10 +11,10 @@ from ninja import Field, Router, Schema, Status
 
 from dashboard.api import shapes
 from dashboard.api.agents import PIECE_BYTES, agents_only, attempt_of, node_of
-from dashboard.api.auth import person
 from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS
 from dashboard.downloads import attachment, bytes_attachment
+from dashboard.requests import SignedIn
 from orchestrator.queries import checkpoints, jobs
 from orchestrator.services.checkpoints import checkpoint_store as store
 from orchestrator.services.jobs import jobs as service
@@ -46,9 +46,9 @@ class Checkpoint(Schema):
 
 
 @router.get("/jobs/{int:job_id}/checkpoints", response={200: list[Checkpoint], **PROBLEMS}, summary="Its checkpoints")
-def list_checkpoints(request: HttpRequest, job_id: int) -> list[dict[str, Any]]:
+def list_checkpoints(request: SignedIn, job_id: int) -> list[dict[str, Any]]:
     """Newest first. Kept are as many as the job asked for, and the best."""
-    job = jobs.get(person(request), job_id)
+    job = jobs.get(request.user, job_id)
     return [_shown(view) for view in checkpoints.of_job(job)]
 
 
@@ -58,7 +58,7 @@ def list_checkpoints(request: HttpRequest, job_id: int) -> list[dict[str, Any]]:
     summary="Download a checkpoint",
     openapi_extra=BINARY,
 )
-def download_checkpoint(request: HttpRequest, job_id: int, checkpoint_id: int) -> HttpResponseBase:
+def download_checkpoint(request: SignedIn, job_id: int, checkpoint_id: int) -> HttpResponseBase:
     """As a tar file of its folder: TensorFlow's checkpoint with the prefix `state`, and the marker."""
     return tar_of(request, job_id, checkpoint_id)
 
@@ -69,15 +69,15 @@ def download_checkpoint(request: HttpRequest, job_id: int, checkpoint_id: int) -
     summary="Go on from a checkpoint",
     throttle=WRITES,
 )
-def resume_job(request: HttpRequest, job_id: int, checkpoint_id: int) -> Status[dict[str, Any]]:
+def resume_job(request: SignedIn, job_id: int, checkpoint_id: int) -> Status[jobs.JobSummary]:
     """A new job that asks for the same and begins there. To change anything, use `resume_from` in `POST /jobs`."""
-    job = service.resume_job(job_id=job_id, checkpoint_id=checkpoint_id, by=person(request))
-    return Status(201, jobs.summary(jobs.get(person(request), job.pk)))
+    job = service.resume_job(job_id=job_id, checkpoint_id=checkpoint_id, by=request.user)
+    return Status(201, jobs.summary(jobs.get(request.user, job.pk)))
 
 
-def tar_of(request: HttpRequest, job_id: int, checkpoint_id: int) -> StreamingHttpResponse:
+def tar_of(request: SignedIn, job_id: int, checkpoint_id: int) -> StreamingHttpResponse:
     """A checkpoint as a download; the page's route and REST's give the same."""
-    row, pieces = store.archive(user=person(request), job_id=job_id, checkpoint_id=checkpoint_id)
+    row, pieces = store.archive(user=request.user, job_id=job_id, checkpoint_id=checkpoint_id)
     return bytes_attachment(request, pieces, name=f"j-{job_id}-{row.name}.tar", kind="application/x-tar")
 
 

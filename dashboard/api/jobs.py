@@ -4,18 +4,19 @@ import json
 from dataclasses import asdict
 from typing import Any, Literal, NoReturn
 
-from django.http import HttpRequest, HttpResponseBase
-from django.urls import reverse
-from ninja import Query, Router, Status
+from django.http import HttpResponseBase
+from ninja import Router, Status
+from ninja.params.functions import Query
 
 from dashboard.api import shapes
-from dashboard.api.auth import person
 from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS
 from dashboard.downloads import attachment
+from dashboard.requests import SignedIn
 from orchestrator.catalogue import entries
-from orchestrator.queries import jobs, restarts, telemetry
+from orchestrator.queries import jobs, restarts, rows, telemetry
 from orchestrator.queries.errors import NotFound
+from orchestrator.queries.jobs import JobSummary
 from orchestrator.services import artifacts as artifact_files
 from orchestrator.services.errors import FieldError, Invalid
 from orchestrator.services.jobs import deleting, submission
@@ -38,7 +39,7 @@ JOB_REQUEST = {
 
 @router.get("/jobs", response={200: shapes.JobPage, **PROBLEMS}, summary="Jobs, newest first")
 def list_jobs(
-    request: HttpRequest,
+    request: SignedIn,
     limit: int = Query(50, ge=1, le=jobs.PAGE_LIMIT),
     cursor: int | None = Query(None, description="`next` of the page before."),
     status: list[JobStatus] = Query([], description="May be given several times."),  # noqa: B008
@@ -49,7 +50,7 @@ def list_jobs(
 ) -> dict[str, Any]:
     """Pages by id: what is added meanwhile never shifts a page."""
     found = jobs.page(
-        person(request),
+        request.user,
         status=status,
         strategy=strategy,
         owner=owner,
@@ -68,10 +69,10 @@ def list_jobs(
     openapi_extra=JOB_REQUEST,
     throttle=WRITES,
 )
-def create_job(request: HttpRequest) -> Status[dict[str, Any]]:
+def create_job(request: SignedIn) -> Status[JobSummary]:
     """Checked as a whole: 422 names everything that is wrong, field by field."""
-    job = service.submit_job(request=body_of(request), by=person(request))
-    return Status(201, jobs.summary(jobs.get(person(request), job.pk)))
+    job = service.submit_job(request=body_of(request), by=request.user)
+    return Status(201, _told(request, job.pk))
 
 
 @router.post(
@@ -80,97 +81,85 @@ def create_job(request: HttpRequest) -> Status[dict[str, Any]]:
     summary="What a job would come to",
     openapi_extra=JOB_REQUEST,
 )
-def preview_job(request: HttpRequest) -> dict[str, Any]:
+def preview_job(request: SignedIn) -> submission.Preview:
     """Batch arithmetic, placement and TF_CONFIG of a request, also of an unfinished one. Makes nothing."""
-    seen = submission.preview(body_of(request), by=person(request))
-    return {
-        "errors": [asdict(error) for error in seen.errors],
-        "batch": asdict(seen.batch) if seen.batch else None,
-        "placement": [
-            {**asdict(place), "node": place.node_name, "role": place.role.value, "device_kind": place.device_kind.value}
-            for place in seen.placement
-        ],
-        "waiting_for": seen.waiting_for,
-        "tf_configs": seen.tf_configs,
-        "findings": [asdict(finding) for finding in seen.findings],
-    }
+    return submission.preview(body_of(request), by=request.user)
 
 
 @router.get("/jobs/{int:job_id}", response={200: shapes.Job, **PROBLEMS}, summary="One job")
-def get_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
+def get_job(request: SignedIn, job_id: int) -> JobSummary:
     """The job and where it stands."""
-    return jobs.summary(jobs.get(person(request), job_id))
+    return _told(request, job_id)
 
 
 @router.post("/jobs/{int:job_id}/stop", response={200: shapes.Job, **PROBLEMS}, summary="Stop a job", throttle=WRITES)
-def stop_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
+def stop_job(request: SignedIn, job_id: int) -> JobSummary:
     """In any state; the answer shows it stopping, or stopped if nothing ran."""
-    service.stop_job(job_id=job_id, by=person(request))
-    return jobs.summary(jobs.get(person(request), job_id))
+    service.stop_job(job_id=job_id, by=request.user)
+    return _told(request, job_id)
 
 
 @router.post("/jobs/{int:job_id}/pause", response={200: shapes.Job, **PROBLEMS}, summary="Pause a job", throttle=WRITES)
-def pause_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
+def pause_job(request: SignedIn, job_id: int) -> JobSummary:
     """Of one that runs: it saves a checkpoint, leaves, and its devices become free. What cannot save is only ended."""
-    service.pause_job(job_id=job_id, by=person(request))
-    return jobs.summary(jobs.get(person(request), job_id))
+    service.pause_job(job_id=job_id, by=request.user)
+    return _told(request, job_id)
 
 
 @router.post(
     "/jobs/{int:job_id}/resume", response={200: shapes.Job, **PROBLEMS}, summary="Resume a job", throttle=WRITES
 )
-def resume_job(request: HttpRequest, job_id: int) -> dict[str, Any]:
+def resume_job(request: SignedIn, job_id: int) -> JobSummary:
     """Of one that is paused: back into the queue, to go on from its newest checkpoint."""
-    service.resume_paused_job(job_id=job_id, by=person(request))
-    return jobs.summary(jobs.get(person(request), job_id))
+    service.resume_paused_job(job_id=job_id, by=request.user)
+    return _told(request, job_id)
 
 
 @router.post(
     "/jobs/{int:job_id}/retry", response={201: shapes.Job, **PROBLEMS}, summary="Run a job again", throttle=WRITES
 )
-def retry_job(request: HttpRequest, job_id: int) -> Status[dict[str, Any]]:
+def retry_job(request: SignedIn, job_id: int) -> Status[JobSummary]:
     """A new job that asks for the same."""
-    job = service.retry_job(job_id=job_id, by=person(request))
-    return Status(201, jobs.summary(jobs.get(person(request), job.pk)))
+    job = service.retry_job(job_id=job_id, by=request.user)
+    return Status(201, _told(request, job.pk))
 
 
 @router.delete("/jobs/{int:job_id}", response={204: None, **PROBLEMS}, summary="Delete a job", throttle=WRITES)
-def delete_job(request: HttpRequest, job_id: int) -> Status[None]:
+def delete_job(request: SignedIn, job_id: int) -> Status[None]:
     """Of one that has ended, with its curves, logs, files and the checkpoints in Trainyard's store."""
-    deleting.delete_job(job_id=job_id, by=person(request))
+    deleting.delete_job(job_id=job_id, by=request.user)
     return Status(204, None)
 
 
 @router.get("/jobs/{int:job_id}/replicas", response={200: list[shapes.Replica], **PROBLEMS}, summary="Its processes")
 def list_replicas(
-    request: HttpRequest, job_id: int, attempt: int | None = Query(None, description="The latest if not given.")
-) -> list[dict[str, Any]]:
+    request: SignedIn, job_id: int, attempt: int | None = Query(None, description="The latest if not given.")
+) -> list[rows.Replica]:
     """The processes of one attempt; none while the job has not been placed."""
-    job = jobs.get(person(request), job_id)
+    job = jobs.get(request.user, job_id)
     if attempt is not None and attempt not in {each.number for each in jobs.attempts(job)}:
         raise NotFound(f"This job has no attempt {attempt}.")
-    return [_replica(replica) for replica in jobs.replicas(job, attempt)]
+    return jobs.replicas(job, attempt)
 
 
 @router.get(
     "/jobs/{int:job_id}/series", response={200: dict[str, list[shapes.Series]], **PROBLEMS}, summary="Its metrics"
 )
 def get_series(
-    request: HttpRequest,
+    request: SignedIn,
     job_id: int,
     names: str = Query("", description="Names, comma-separated. Empty: all."),
     points: int = Query(1000, ge=2, le=POINTS_LIMIT, description="Thin each series to about as many points."),
-) -> dict[str, list[dict[str, Any]]]:
+) -> dict[str, list[telemetry.SeriesView]]:
     """By name, a list with one entry for each replica and attempt."""
-    job = jobs.get(person(request), job_id)
+    job = jobs.get(request.user, job_id)
     wanted = [name for name in names.split(",") if name] or None
-    found = telemetry.series(job, names=wanted, points=points)
-    return {name: [view._asdict() for view in views] for name, views in found.items()}
+    return telemetry.series(job, names=wanted, points=points)
 
 
 @router.get("/jobs/{int:job_id}/logs", response={200: shapes.Log, **PROBLEMS}, summary="A process's output")
 def get_log(
-    request: HttpRequest,
+    request: SignedIn,
     job_id: int,
     replica: str = Query(..., description="Such as worker:0; worker:0.0 is the first one, where it was replaced."),
     offset: int = Query(0, ge=0, description="In bytes: `next` of the piece before."),
@@ -181,59 +170,33 @@ def get_log(
         description="In bytes; whole characters only.",
     ),
     attempt: int | None = Query(None, description="The latest if not given."),
-) -> dict[str, Any]:
+) -> telemetry.LogSlice:
     """A piece of it; ask again from `next` for what follows."""
-    job = jobs.get(person(request), job_id)
-    return telemetry.log(job, replica=replica, offset=offset, limit=limit, attempt=attempt)._asdict()
+    job = jobs.get(request.user, job_id)
+    return telemetry.log(job, replica=replica, offset=offset, limit=limit, attempt=attempt)
 
 
 @router.get("/jobs/{int:job_id}/restarts", response={200: list[shapes.Restart], **PROBLEMS}, summary="Its restarts")
-def list_restarts(request: HttpRequest, job_id: int) -> list[dict[str, Any]]:
+def list_restarts(request: SignedIn, job_id: int) -> list[restarts.RestartView]:
     """The first one first: why, where, and how many steps and seconds each cost."""
-    return [each._asdict() for each in restarts.of_job(jobs.get(person(request), job_id))]
+    return restarts.of_job(jobs.get(request.user, job_id))
 
 
 @router.get("/jobs/{int:job_id}/events", response={200: list[shapes.Event], **PROBLEMS}, summary="Its history")
 def list_events(
-    request: HttpRequest,
+    request: SignedIn,
     job_id: int,
     after: int = Query(0, ge=0, description="Id of the last event already known."),
     limit: int = Query(500, ge=1, le=jobs.EVENTS_LIMIT),
-) -> list[dict[str, Any]]:
+) -> list[rows.Event]:
     """Oldest first."""
-    found = jobs.events(jobs.get(person(request), job_id), after=after, limit=limit)
-    return [
-        {
-            "id": event.pk,
-            "at": event.at,
-            "kind": event.kind,
-            "text": event.text,
-            "attempt": event.attempt,
-            "actor": event.actor.username if event.actor else None,
-            "node": event.node.name if event.node else None,
-        }
-        for event in found
-    ]
+    return jobs.events(jobs.get(request.user, job_id), after=after, limit=limit)
 
 
 @router.get("/jobs/{int:job_id}/artifacts", response={200: list[shapes.Artifact], **PROBLEMS}, summary="Its files")
-def list_artifacts(request: HttpRequest, job_id: int) -> list[dict[str, Any]]:
+def list_artifacts(request: SignedIn, job_id: int) -> list[rows.Artifact]:
     """Newest first."""
-    job = jobs.get(person(request), job_id)
-    return [
-        {
-            "id": artifact.pk,
-            "attempt": artifact.attempt,
-            "name": artifact.name,
-            "kind": artifact.kind,
-            "size_bytes": artifact.size_bytes,
-            "sha256": artifact.sha256,
-            "metrics": artifact.metrics,
-            "created_at": artifact.created_at,
-            "url": reverse("api-1:download_artifact", args=[job.pk, artifact.pk]),
-        }
-        for artifact in jobs.artifacts(job)
-    ]
+    return jobs.artifacts(jobs.get(request.user, job_id))
 
 
 @router.get(
@@ -246,27 +209,19 @@ def list_artifacts(request: HttpRequest, job_id: int) -> list[dict[str, Any]]:
         }
     },
 )
-def download_artifact(request: HttpRequest, job_id: int, artifact_id: int) -> HttpResponseBase:
+def download_artifact(request: SignedIn, job_id: int, artifact_id: int) -> HttpResponseBase:
     """As an attachment."""
-    artifact, file = artifact_files.open_file(user=person(request), job_id=job_id, artifact_id=artifact_id)
+    artifact, file = artifact_files.open_file(user=request.user, job_id=job_id, artifact_id=artifact_id)
     return attachment(request, file, name=artifact.name, size_bytes=artifact.size_bytes)
 
 
 @router.get("/recipes", response={200: list[shapes.Recipe], **PROBLEMS}, summary="The catalogue", tags=["recipes"])
-def list_recipes(request: HttpRequest) -> list[dict[str, Any]]:
+def list_recipes(request: SignedIn) -> list[dict[str, Any]]:
     """Programs that ship with Trainyard and the hyper-parameters that each declares."""
-    return [
-        {
-            "name": entry.name,
-            "title": entry.info.title,
-            "description": entry.info.description,
-            "params": [asdict(param) for param in entry.info.params],
-        }
-        for entry in entries()
-    ]
+    return [{"name": entry.name, **asdict(entry.info)} for entry in entries()]
 
 
-def body_of(request: HttpRequest) -> Any:
+def body_of(request: SignedIn) -> Any:
     """The JSON of a request, or `Invalid`."""
     try:
         return json.loads(request.body, parse_constant=_no_such_number)
@@ -278,9 +233,5 @@ def _no_such_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON number")
 
 
-def _replica(replica: Any) -> dict[str, Any]:
-    return {
-        "id": replica.pk,
-        "node": replica.node_name,
-        **{name: getattr(replica, name) for name in shapes.Replica.model_fields if name not in ("id", "node")},
-    }
+def _told(request: SignedIn, job_id: int) -> JobSummary:
+    return jobs.summary(jobs.get(request.user, job_id))

@@ -12,6 +12,8 @@ from worker_agent.protocol.states import NodeState
 class Cluster(Schema):
     """Nodes that can reach each other."""
 
+    model_config = ConfigDict(populate_by_name=True)
+
     name: str
     description: str
     address_range: str
@@ -20,7 +22,7 @@ class Cluster(Schema):
     port_last: int
     checkpoint_place: str
     environment: dict[str, str]
-    nodes: int
+    nodes: int = Field(validation_alias="node_count")
     ready_nodes: int
     created_at: datetime
 

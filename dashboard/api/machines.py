@@ -1,16 +1,19 @@
 """REST of clusters and nodes. Everybody may look; only administrators change (the services refuse others as well)."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from django.http import HttpRequest
-from ninja import Query, Router, Status
+from ninja import Router, Status
+from ninja.params.functions import Query
 
 from dashboard.api import machine_shapes as shapes
-from dashboard.api.auth import administrator, person
+from dashboard.api.auth import administrator
 from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS
+from dashboard.requests import SignedIn
 from orchestrator.queries import machines
+from orchestrator.queries.rows import Cluster, Node
 from orchestrator.services.nodes import dirty
 from orchestrator.services.nodes import nodes as service
 
@@ -18,23 +21,23 @@ router = Router(tags=["machines"])
 
 
 @router.get("/clusters", response={200: list[shapes.Cluster], **PROBLEMS}, summary="Clusters")
-def list_clusters(request: HttpRequest) -> list[dict[str, Any]]:
+def list_clusters(request: SignedIn) -> Iterable[Cluster]:
     """By name."""
-    return [_cluster(row) for row in machines.clusters(person(request))]
+    return machines.clusters(request.user)
 
 
 @router.post("/clusters", response={201: shapes.Cluster, **PROBLEMS}, summary="Register a cluster", throttle=WRITES)
-def create_cluster(request: HttpRequest, body: shapes.ClusterRequest) -> Status[dict[str, Any]]:
+def create_cluster(request: SignedIn, body: shapes.ClusterRequest) -> Status[Cluster]:
     """For administrators."""
     by = administrator(request)
     made = service.create_cluster(by=by, **body.dict())
-    return Status(201, _cluster(machines.cluster(by, made.name)))
+    return Status(201, machines.cluster(by, made.name))
 
 
 @router.get("/clusters/{slug:name}", response={200: shapes.Cluster, **PROBLEMS}, summary="One cluster")
-def get_cluster(request: HttpRequest, name: str) -> dict[str, Any]:
+def get_cluster(request: SignedIn, name: str) -> Cluster:
     """By its name."""
-    return _cluster(machines.cluster(person(request), name))
+    return machines.cluster(request.user, name)
 
 
 @router.post(
@@ -43,7 +46,7 @@ def get_cluster(request: HttpRequest, name: str) -> dict[str, Any]:
     summary="Let one node join",
     throttle=WRITES,
 )
-def create_join_token(request: HttpRequest, name: str) -> Status[dict[str, str]]:
+def create_join_token(request: SignedIn, name: str) -> Status[dict[str, str]]:
     """For administrators. The token works once, for 24 hours."""
     by = administrator(request)
     token = service.create_join_token(cluster=machines.cluster(by, name), by=by)
@@ -52,15 +55,15 @@ def create_join_token(request: HttpRequest, name: str) -> Status[dict[str, str]]
 
 @router.get("/nodes", response={200: list[shapes.Node], **PROBLEMS}, summary="Nodes")
 def list_nodes(
-    request: HttpRequest, cluster: str = Query("", description="Of this cluster only.")
+    request: SignedIn, cluster: str = Query("", description="Of this cluster only.")
 ) -> list[dict[str, Any]]:
     """By cluster and name."""
-    user = person(request)
+    user = request.user
     return _nodes(machines.nodes(user, machines.cluster(user, cluster) if cluster else None))
 
 
 @router.get("/nodes/{slug:node_id}", response={200: shapes.Node, **PROBLEMS}, summary="One node")
-def get_node(request: HttpRequest, node_id: str) -> dict[str, Any]:
+def get_node(request: SignedIn, node_id: str) -> dict[str, Any]:
     """The node, its devices and what holds them."""
     return _answer(request, node_id)
 
@@ -71,7 +74,7 @@ def get_node(request: HttpRequest, node_id: str) -> dict[str, Any]:
     summary="Place nothing new",
     throttle=WRITES,
 )
-def cordon(request: HttpRequest, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
+def cordon(request: SignedIn, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
     """For administrators. What runs goes on."""
     service.cordon(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
     return _answer(request, node_id)
@@ -80,7 +83,7 @@ def cordon(request: HttpRequest, node_id: str, body: shapes.Reason | None = None
 @router.post(
     "/nodes/{slug:node_id}/uncordon", response={200: shapes.Node, **PROBLEMS}, summary="Use it again", throttle=WRITES
 )
-def uncordon(request: HttpRequest, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
+def uncordon(request: SignedIn, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
     """For administrators."""
     service.uncordon(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
     return _answer(request, node_id)
@@ -89,7 +92,7 @@ def uncordon(request: HttpRequest, node_id: str, body: shapes.Reason | None = No
 @router.post(
     "/nodes/{slug:node_id}/drain", response={200: shapes.Node, **PROBLEMS}, summary="Empty it", throttle=WRITES
 )
-def drain(request: HttpRequest, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
+def drain(request: SignedIn, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
     """For administrators. Jobs that keep checkpoints go on elsewhere, the others may finish; then it is cordoned."""
     service.drain(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
     return _answer(request, node_id)
@@ -101,7 +104,7 @@ def drain(request: HttpRequest, node_id: str, body: shapes.Reason | None = None)
     summary="Use its dirty devices",
     throttle=WRITES,
 )
-def reclaim(request: HttpRequest, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
+def reclaim(request: SignedIn, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
     """For administrators. Devices and ports that were not given back are used again, whatever was left there."""
     dirty.reclaim(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
     return _answer(request, node_id)
@@ -110,30 +113,24 @@ def reclaim(request: HttpRequest, node_id: str, body: shapes.Reason | None = Non
 @router.post(
     "/nodes/{slug:node_id}/rename", response={200: shapes.Node, **PROBLEMS}, summary="Rename it", throttle=WRITES
 )
-def rename(request: HttpRequest, node_id: str, body: shapes.NewName) -> dict[str, Any]:
+def rename(request: SignedIn, node_id: str, body: shapes.NewName) -> dict[str, Any]:
     """For administrators."""
     service.rename(node_id=node_id, name=body.name, by=administrator(request))
     return _answer(request, node_id)
 
 
 @router.delete("/nodes/{slug:node_id}", response={204: None, **PROBLEMS}, summary="Remove it", throttle=WRITES)
-def remove(request: HttpRequest, node_id: str) -> Status[None]:
+def remove(request: SignedIn, node_id: str) -> Status[None]:
     """For administrators. Its key is worth nothing from then on."""
     service.remove(node_id=node_id, by=administrator(request))
     return Status(204, None)
 
 
-def _answer(request: HttpRequest, node_id: str) -> dict[str, Any]:
-    return _nodes([machines.node(person(request), node_id)])[0]
+def _answer(request: SignedIn, node_id: str) -> dict[str, Any]:
+    return _nodes([machines.node(request.user, node_id)])[0]
 
 
-def _cluster(row: Any) -> dict[str, Any]:
-    own = ("nodes", "ready_nodes")
-    columns = {name: getattr(row, name) for name in shapes.Cluster.model_fields if name not in own}
-    return {**columns, "nodes": row.node_count, "ready_nodes": row.ready_count}
-
-
-def _nodes(rows: list[Any]) -> list[dict[str, Any]]:
+def _nodes(rows: list[Node]) -> list[dict[str, Any]]:
     slots = machines.slots(rows)
     return [
         {

@@ -3,13 +3,12 @@
 from datetime import UTC, datetime
 from typing import Literal
 
-from django.http import HttpRequest
 from ninja import Field, Router, Schema, Status
 
-from dashboard.api.auth import person
 from dashboard.api.jobs import JOB_REQUEST, body_of
 from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS
+from dashboard.requests import SignedIn
 from orchestrator.services.jobs import jobs
 from orchestrator.services.trials import preflights
 
@@ -46,22 +45,22 @@ class Preflight(Schema):
     openapi_extra=JOB_REQUEST,
     throttle=WRITES,
 )
-def begin_preflight(request: HttpRequest) -> Status[preflights.Answers]:
+def begin_preflight(request: SignedIn) -> Status[preflights.Answers]:
     """The nodes try ports, both ways, and the checkpoint place; one builds the program. Starts no job."""
-    row = jobs.check_job(request=body_of(request), by=person(request), now=datetime.now(UTC))
+    row = jobs.check_job(request=body_of(request), by=request.user, now=datetime.now(UTC))
     return Status(202, get_preflight(request, row.pk))
 
 
 @router.get("/preflight/{int:preflight_id}", response={200: Preflight, **PROBLEMS}, summary="What a check found")
-def get_preflight(request: HttpRequest, preflight_id: int) -> preflights.Answers:
+def get_preflight(request: SignedIn, preflight_id: int) -> preflights.Answers:
     """Kept for a day; one's own."""
-    return preflights.answers_to(preflight_id=preflight_id, by=person(request), now=datetime.now(UTC))
+    return preflights.answers_to(preflight_id=preflight_id, by=request.user, now=datetime.now(UTC))
 
 
 @router.delete(
     "/preflight/{int:preflight_id}", response={204: None, **PROBLEMS}, summary="Cancel a check", throttle=WRITES
 )
-def cancel_preflight(request: HttpRequest, preflight_id: int) -> Status[None]:
+def cancel_preflight(request: SignedIn, preflight_id: int) -> Status[None]:
     """The nodes end what they do for it, and it is forgotten. One that a job waits for ends with the job (409)."""
-    preflights.cancel(preflight_id=preflight_id, by=person(request), now=datetime.now(UTC))
+    preflights.cancel(preflight_id=preflight_id, by=request.user, now=datetime.now(UTC))
     return Status(204, None)

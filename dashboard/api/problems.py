@@ -65,20 +65,14 @@ def problem(status: int, detail: str, errors: list[FieldError] | None = None) ->
 
 def install(api: NinjaAPI) -> None:
     """Make `api` answer every refusal in that shape."""
-    api.add_exception_handler(AuthenticationError, _sign_in)
-    api.add_exception_handler(Throttled, _slower)
-    api.add_exception_handler(ValidationError, _not_as_described)
-    api.add_exception_handler(Invalid, lambda request, error: _invalid(error))
-    api.add_exception_handler(HttpError, lambda request, error: problem(error.status_code, str(error)))
-    for kind in REFUSALS:
-        api.add_exception_handler(kind, lambda request, error: _refusal(error))
+    kinds: list[type[Exception]] = [AuthenticationError, Throttled, ValidationError, HttpError, Invalid, *REFUSALS]
+    for kind in kinds:
+        api.add_exception_handler(kind, lambda request, error: _answer(error))
 
 
 def answer_to(error: Exception) -> HttpResponse | None:
     """The answer to an exception of services and queries, outside of ninja; None for a fault of ours."""
-    if isinstance(error, Invalid):
-        return _invalid(error)
-    return _refusal(error) if isinstance(error, tuple(REFUSALS)) else None
+    return _answer(error) if isinstance(error, (Invalid, *REFUSALS)) else None
 
 
 def no_route(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -88,32 +82,38 @@ def no_route(request: HttpRequest, exception: Exception) -> HttpResponse:
     return page_not_found(request, exception)
 
 
-def _sign_in(request: HttpRequest, error: AuthenticationError) -> HttpResponse:
-    response = problem(401, "Send 'Authorization: Bearer <token>' with a token of yours, or sign in.")
-    response.headers["WWW-Authenticate"] = 'Bearer realm="Trainyard"'
-    return response
-
-
-def _slower(request: HttpRequest, error: Throttled) -> HttpResponse:
-    response = problem(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests. Wait a little.")
-    if error.wait is not None:
-        response.headers["Retry-After"] = str(math.ceil(error.wait))
-    return response
-
-
-def _refusal(error: Exception) -> HttpResponse:
+def _answer(error: object) -> HttpResponse:
+    match error:
+        case AuthenticationError():
+            return _sign_in()
+        case Throttled():
+            return _slower(error)
+        case ValidationError():
+            found = [
+                FieldError(_field_of(item.get("loc", ())), str(item.get("msg", "is not valid")))
+                for item in error.errors
+            ]
+            return problem(422, _sentence(found), found)
+        case HttpError():
+            return problem(error.status_code, str(error))
+        case Invalid():
+            return problem(422, _sentence(error.errors), error.errors)
     status, words = next(REFUSALS[kind] for kind in type(error).__mro__ if kind in REFUSALS)
     own_words = isinstance(error, NotFound | Forbidden | Conflict)
     return problem(status, (str(error) if own_words else "") or words)
 
 
-def _invalid(error: Invalid) -> HttpResponse:
-    return problem(422, _sentence(error.errors), error.errors)
+def _sign_in() -> HttpResponse:
+    response = problem(401, "Send 'Authorization: Bearer <token>' with a token of yours, or sign in.")
+    response.headers["WWW-Authenticate"] = 'Bearer realm="Trainyard"'
+    return response
 
 
-def _not_as_described(request: HttpRequest, error: ValidationError) -> HttpResponse:
-    found = [FieldError(_field_of(item.get("loc", ())), str(item.get("msg", "is not valid"))) for item in error.errors]
-    return problem(422, _sentence(found), found)
+def _slower(error: Throttled) -> HttpResponse:
+    response = problem(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests. Wait a little.")
+    if error.wait is not None:
+        response.headers["Retry-After"] = str(math.ceil(error.wait))
+    return response
 
 
 def _field_of(place: tuple[Any, ...]) -> str:

@@ -3,10 +3,12 @@
 from datetime import datetime
 from typing import Any, Literal
 
+from django.urls import reverse
 from ninja import Schema
 from pydantic import ConfigDict, Field
 
 from orchestrator.domain.job.strategies import WORDS, readers_of
+from orchestrator.queries import rows
 from worker_agent.protocol.states import Cause, JobStatus, Keras, Kind, ReplicaStatus, Strategy
 
 # JSON has no words for these numbers, so they are strings.
@@ -219,7 +221,7 @@ class Replica(Schema):
     index: int
     incarnation: int = Field(description="0; 1 for the process that took the place of that one, and so on.")
     superseded: bool = Field(description="Another process has taken its place while the others went on.")
-    node: str
+    node: str = Field(validation_alias="node_name")
     host: str
     port: int
     devices: list[int]
@@ -266,8 +268,8 @@ class Event(Schema):
     kind: str
     text: str
     attempt: int | None
-    actor: str | None
-    node: str | None
+    actor: str | None = Field(validation_alias="actor_name")
+    node: str | None = Field(validation_alias="node_name")
 
 
 class Restart(Schema):
@@ -309,6 +311,11 @@ class Artifact(Schema):
     created_at: datetime
     url: str = Field(description="Where it can be downloaded.")
 
+    @staticmethod
+    def resolve_url(row: rows.Artifact) -> str:
+        """Its address here."""
+        return reverse("api-1:download_artifact", args=[row.job_id, row.pk])
+
 
 class FieldError(Schema):
     """What is wrong with one field of a request."""
@@ -339,7 +346,7 @@ class Place(Schema):
 
     role: str
     index: int
-    node: str
+    node: str = Field(validation_alias="node_name")
     host: str
     port: int
     devices: list[int]

@@ -5,10 +5,10 @@ What is signed is the path as it reads, before it is quoted for the wire. Used t
 """
 
 import re
-from typing import Any
 
 from django.utils import timezone
 
+from orchestrator.queries.rows import Node
 from orchestrator.services.errors import Forbidden
 from orchestrator.services.nodes import nodes
 
@@ -19,7 +19,7 @@ class Refused(Exception):
     """The request is not signed, or not by a node of this installation, or not just now."""
 
 
-def node_of_request(*, method: str, path: str, authorization: str) -> Any:
+def node_of_request(*, method: str, path: str, authorization: str) -> Node:
     """The node whose key signed this request; raises `Refused`."""
     found = HEADER.fullmatch(authorization)
     if found is None:

@@ -7,7 +7,7 @@ A program gets its refusal as JSON, a person whose browser sent a form gets a pa
 
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from asgiref.sync import sync_to_async
@@ -24,8 +24,9 @@ WITH_CODE = re.compile(r"^/(api/v1/(jobs(/preview)?|preflight)|jobs/new/((previe
 FOR_PROGRAMS = ("/api/", "/agent/")
 
 Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Message = Mapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
@@ -55,7 +56,7 @@ class BodyLimit:
                 return
         taken, answered = 0, False
 
-        async def counted() -> dict[str, Any]:
+        async def counted() -> Message:
             nonlocal taken
             message = await receive()
             taken += len(message.get("body", b""))
@@ -63,7 +64,7 @@ class BodyLimit:
                 raise TooLarge
             return message
 
-        async def noted(message: dict[str, Any]) -> None:
+        async def noted(message: Message) -> None:
             nonlocal answered
             answered = True
             await send(message)

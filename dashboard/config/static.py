@@ -19,7 +19,7 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):
     @staticmethod
     def serve(static_file: Any, request: HttpRequest) -> FileResponse:
         """The file, or that it has not changed."""
-        response = WhiteNoiseMiddleware.serve(static_file, request)
+        response: FileResponse = WhiteNoiseMiddleware.serve(static_file, request)
         if isinstance(request, ASGIRequest):
             response.streaming_content = _pieces(response.file_to_stream)
         return response

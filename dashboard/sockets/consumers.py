@@ -1,12 +1,11 @@
 """The feeds that pages open: one job, the list of jobs, one node, all machines. `feed.py` says how each one lives."""
 
-from typing import Any, NamedTuple
-
 from channels.generic.websocket import AsyncWebsocketConsumer
 
 from dashboard.sockets.feed import NO_SUCH_THING, Feed
 from orchestrator import live
 from orchestrator.queries import jobs, machines, telemetry
+from orchestrator.queries.rows import Node, User
 
 SERIES_POINTS = 1000
 LOG_LINES = 500
@@ -22,38 +21,23 @@ class JobFeed(Feed):
         """The job's own group."""
         return live.job_group(self._job_id)
 
-    def check(self, user: Any) -> None:
+    def check(self, user: User) -> None:
         """The job exists and is for this person."""
         jobs.get(user, self._job_id)
 
-    def snapshot(self, user: Any) -> dict[str, Any]:
+    def snapshot(self, user: User) -> dict[str, object]:
         """Summary, series, cursors, the end of the log, events, and the load of the nodes in use."""
         with telemetry.one_moment():
             job = jobs.get(user, self._job_id)
             used = {replica.node_id: replica.node for replica in jobs.replicas(job) if replica.node is not None}
             return {
                 "job": jobs.summary(job),
-                "series": {
-                    name: [_plain(view) for view in views]
-                    for name, views in telemetry.series(job, points=SERIES_POINTS).items()
-                },
+                "series": telemetry.series(job, points=SERIES_POINTS),
                 "cursors": telemetry.cursors(job),
-                "log": [_plain(line) for line in telemetry.log_tail(job, lines=LOG_LINES)],
+                "log": telemetry.log_tail(job, lines=LOG_LINES),
                 "log_ends": telemetry.log_ends(job),
-                "events": [
-                    {
-                        "id": event.pk,
-                        "at": event.at.isoformat(),
-                        "text": event.text,
-                        "event_kind": event.kind,
-                        "attempt": event.attempt,
-                    }
-                    for event in jobs.events(job, limit=EVENTS)
-                ],
-                "samples": {
-                    node_id: {name: _plain(view) for name, view in series.items()}
-                    for node_id, series in telemetry.load(list(used.values())).items()
-                },
+                "events": [live.event_written(event) for event in jobs.events(job, limit=EVENTS)],
+                "samples": telemetry.load(list(used.values())),
             }
 
     @property
@@ -68,7 +52,7 @@ class JobsFeed(Feed):
         """Everybody's list."""
         return live.JOBS
 
-    def snapshot(self, user: Any) -> dict[str, Any]:
+    def snapshot(self, user: User) -> dict[str, object]:
         """Summaries, newest first."""
         with telemetry.one_moment():
             found = jobs.page(user, limit=LISTED_JOBS).items
@@ -82,16 +66,15 @@ class NodeFeed(Feed):
         """The node's own group."""
         return live.node_group(self._node_id)
 
-    def check(self, user: Any) -> None:
+    def check(self, user: User) -> None:
         """The node exists and is for this person."""
         machines.node(user, self._node_id)
 
-    def snapshot(self, user: Any) -> dict[str, Any]:
+    def snapshot(self, user: User) -> dict[str, object]:
         """State, the latest sample, and the load of the last 15 minutes."""
         with telemetry.one_moment():
             node = machines.node(user, self._node_id)
-            series = {name: _plain(view) for name, view in telemetry.node_series(node).items()}
-            return {"node": _node(node), "samples": {node.pk: series}}
+            return {"node": _node(node), "samples": telemetry.load([node])}
 
     @property
     def _node_id(self) -> str:
@@ -105,7 +88,7 @@ class MachinesFeed(Feed):
         """All nodes."""
         return live.MACHINES
 
-    def snapshot(self, user: Any) -> dict[str, Any]:
+    def snapshot(self, user: User) -> dict[str, object]:
         """Every node, by cluster and name."""
         return {"nodes": [_node(node) for node in machines.nodes(user)]}
 
@@ -119,7 +102,7 @@ class Nowhere(AsyncWebsocketConsumer):
         await self.close(code=NO_SUCH_THING)
 
 
-def _node(node: Any) -> dict[str, Any]:
+def _node(node: Node) -> dict[str, object]:
     return {
         "node_id": node.pk,
         "name": node.name,
@@ -129,7 +112,3 @@ def _node(node: Any) -> dict[str, Any]:
         "sample": node.sample,
         "last_seen_at": node.last_seen_at,
     }
-
-
-def _plain(row: NamedTuple) -> dict[str, Any]:
-    return row._asdict()

@@ -22,7 +22,9 @@ from redis.exceptions import RedisError
 
 from orchestrator.live import jsonable
 from orchestrator.queries.errors import NotFound
+from orchestrator.queries.rows import User
 from orchestrator.services.accounts import user_for_session
+from worker_agent.protocol.codec import plain
 
 # Close codes that the page knows: 44xx are final, the others lead to a new connection.
 SIGN_IN_AGAIN = 4401
@@ -54,10 +56,10 @@ class Feed(AsyncWebsocketConsumer):
         """The group whose events this page gets."""
         raise NotImplementedError
 
-    def check(self, user: Any) -> None:
+    def check(self, user: User) -> None:
         """Raises `NotFound` where `user` may not see this."""
 
-    def snapshot(self, user: Any) -> dict[str, Any]:
+    def snapshot(self, user: User) -> dict[str, object]:
         """Everything the page shows, as of one moment."""
         raise NotImplementedError
 
@@ -138,7 +140,7 @@ class Feed(AsyncWebsocketConsumer):
         await self.disconnect(code)
         raise StopConsumer
 
-    def _admitted_user(self) -> Any:
+    def _admitted_user(self) -> User:
         user = user_for_session(self.scope["cookies"].get(settings.SESSION_COOKIE_NAME, ""))
         if user is None:
             raise SignedOut
@@ -146,9 +148,10 @@ class Feed(AsyncWebsocketConsumer):
         return user
 
     def _snapshot_text(self) -> str:
-        snapshot = {"type": "snapshot", **self.snapshot(self._admitted_user())}
+        snapshot = plain({"type": "snapshot", **self.snapshot(self._admitted_user())})
         return json.dumps(jsonable(snapshot), allow_nan=False)
 
 
 async def _in_thread(read: Callable[[], T]) -> T:
-    return await database_sync_to_async(read, thread_sensitive=False)()
+    result: T = await database_sync_to_async(read, thread_sensitive=False)()
+    return result

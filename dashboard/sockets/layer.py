@@ -19,7 +19,7 @@ GAP = {"type": "live.gap"}
 PUBLISH_TIMEOUT_S = 2.0
 
 
-class GapAwareChannelLayer(RedisPubSubChannelLayer):  # type: ignore[misc]
+class GapAwareChannelLayer(RedisPubSubChannelLayer):
     """`CHANNEL_LAYERS["default"]["BACKEND"]`; its configuration is that of `RedisPubSubChannelLayer`."""
 
     def __init__(self, *, hosts: list[str], prefix: str = "asgi") -> None:
@@ -48,12 +48,13 @@ class GapAwareChannelLayer(RedisPubSubChannelLayer):  # type: ignore[misc]
         return layer
 
 
-class _Shard(RedisSingleShardConnection):  # type: ignore[misc]
+class _Shard(RedisSingleShardConnection):
     """One connection, whose renewed subscription is told to everyone who listens in this process."""
 
     def _ensure_redis(self) -> None:
-        if self._redis is None:
-            super()._ensure_redis()
+        is_new = self._redis is None
+        super()._ensure_redis()
+        if is_new:
             self._pubsub = _PubSub(self._redis.connection_pool, on_renewed=self._tell_all)
 
     def _tell_all(self) -> None:

@@ -7,11 +7,12 @@ from typing import Concatenate, ParamSpec
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 
+from dashboard.requests import SignedIn
 from orchestrator.queries.errors import NotFound
 from orchestrator.services.errors import Forbidden
 
 P = ParamSpec("P")
-View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
+View = Callable[Concatenate[SignedIn, P], HttpResponseBase]
 
 
 def wants_json(request: HttpRequest) -> bool:
@@ -23,7 +24,7 @@ def page(view: View[P]) -> View[P]:
     """A view whose `NotFound` is the 404 page and whose `Forbidden` is the 403 page."""
 
     @wraps(view)
-    def answer(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+    def answer(request: SignedIn, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
         try:
             return view(request, *args, **kwargs)
         except NotFound as error:

@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from dashboard.requests import SignedIn
 from dashboard.templatetags.trainyard import STRATEGIES, word
 from dashboard.views.job.words import JobRow
 from orchestrator.domain.lifecycle import LIVE_JOB
@@ -39,7 +40,7 @@ class Filters:
     search: str = ""
 
     @classmethod
-    def of(cls, request: HttpRequest) -> "Filters":
+    def of(cls, request: SignedIn) -> "Filters":
         """Read the query string."""
         asked = request.GET
         status, strategy = asked.get("status", ""), asked.get("strategy", "")
@@ -58,7 +59,7 @@ class Filters:
 
 
 @require_safe
-def jobs(request: HttpRequest) -> HttpResponse:
+def jobs(request: SignedIn) -> HttpResponse:
     """The list, newest first, filtered by the address."""
     filters = Filters.of(request)
     found = job_queries.page(
@@ -97,7 +98,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def job_find(request: HttpRequest) -> JsonResponse:
+def job_find(request: SignedIn) -> JsonResponse:
     """Jobs and nodes for the palette: the newest jobs with that in their name, then the nodes."""
     search = request.GET.get("q", "")[:SEARCH_CHARS].strip()
     found = job_queries.page(request.user, search=search, limit=FOUND).items

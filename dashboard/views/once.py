@@ -4,13 +4,15 @@ So a reload makes no second secret, and the server stores none: of API tokens an
 """
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
+
+from dashboard.requests import SignedIn
 
 LIFE_S = 60
 PREFIX = "once_"
 
 
-def hand_over(request: HttpRequest, response: HttpResponse, *, name: str, value: str) -> HttpResponse:
+def hand_over(request: SignedIn, response: HttpResponse, *, name: str, value: str) -> HttpResponse:
     """Give `value` to this person's next page."""
     response.set_signed_cookie(
         PREFIX + name,
@@ -24,7 +26,7 @@ def hand_over(request: HttpRequest, response: HttpResponse, *, name: str, value:
     return response
 
 
-def taken(request: HttpRequest, *, name: str) -> str:
+def taken(request: SignedIn, *, name: str) -> str:
     """What the page before handed over, or "". Answer with `forgotten`, so that it is shown this once."""
     return str(request.get_signed_cookie(PREFIX + name, "", salt=_salt(request), max_age=LIFE_S))
 
@@ -35,5 +37,5 @@ def forgotten(response: HttpResponse, *, name: str) -> HttpResponse:
     return response
 
 
-def _salt(request: HttpRequest) -> str:
+def _salt(request: SignedIn) -> str:
     return f"trainyard.once.{request.user.pk}"

@@ -3,11 +3,12 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from dashboard.requests import SignedIn
 from dashboard.templatetags.trainyard import duration
 from dashboard.views.job.words import JobRow, headline
 from dashboard.views.machines import machine_rows
@@ -25,7 +26,7 @@ EVENTS_SHOWN = 8
 
 
 @require_safe
-def overview(request: HttpRequest) -> HttpResponse:
+def overview(request: SignedIn) -> HttpResponse:
     """The page; its parts are fetched again by the same address when a state changes."""
     user, now = request.user, datetime.now(UTC)
     live = job_queries.recent(user, limit=JOBS_SHOWN, live=True)

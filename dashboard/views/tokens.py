@@ -1,11 +1,12 @@
 """A person's API tokens: made here, shown once, revoked here."""
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
+from dashboard.requests import SignedIn
 from dashboard.views.answers import page
 from dashboard.views.once import forgotten, hand_over, taken
 from orchestrator.services import accounts
@@ -16,7 +17,7 @@ FRESH = "api_token"
 
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
-def tokens(request: HttpRequest) -> HttpResponse:
+def tokens(request: SignedIn) -> HttpResponse:
     """The list, and a new token by POST."""
     name, errors = "", {}
     if request.method == "POST":
@@ -39,7 +40,7 @@ def tokens(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 @page
-def revoke(request: HttpRequest, token_id: int) -> HttpResponse:
+def revoke(request: SignedIn, token_id: int) -> HttpResponse:
     """End one of one's own tokens."""
     accounts.revoke_api_token(user=request.user, token_id=token_id)
     messages.success(request, "The token is revoked. Programs that use it are refused from now on.")

@@ -125,11 +125,6 @@ class ClusterAdmin(Administered):
         """`20000-20999`."""
         return f"{cluster.port_first}-{cluster.port_last}"
 
-    @admin.display(description="Nodes")
-    def node_count(self, cluster: Cluster) -> int:
-        """How many nodes it has."""
-        return cluster.nodes.count()
-
     def _show_command(self, request: HttpRequest, cluster: Cluster) -> HttpResponse:
         token = nodes.create_join_token(cluster=cluster, by=person(request))
         return self._join_page(request, cluster, command=nodes.join_command(token))

@@ -54,6 +54,16 @@ class Cluster(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def node_count(self) -> int:
+        """How many nodes it has."""
+        return len(self.nodes.all())
+
+    @property
+    def ready_nodes(self) -> int:
+        """How many of its nodes take jobs."""
+        return sum(node.state == NodeState.READY for node in self.nodes.all())
+
 
 class Node(models.Model):
     """A machine with an agent. `state` moves only through `services/transitions.py`; `key` signs both directions.

@@ -105,6 +105,16 @@ class Event(models.Model):
             models.Index(fields=["node", "id"], name="event_by_node"),
         ]
 
+    @property
+    def actor_name(self) -> str | None:
+        """Who did it, if a person did."""
+        return self.actor.username if self.actor else None
+
+    @property
+    def node_name(self) -> str | None:
+        """The node it is about, if one is."""
+        return self.node.name if self.node else None
+
 
 class ServiceBeat(models.Model):
     """The life of a control-plane loop (`ingest`, `sweep`): silence of nodes is judged only while ingest has been alive

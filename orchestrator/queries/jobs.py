@@ -6,16 +6,17 @@ Everybody who is signed in sees every job of the installation; who may change on
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models import Count, Prefetch, Q, QuerySet
 
 from orchestrator.domain.lifecycle import LIVE_JOB
 from orchestrator.models import Artifact, Attempt, Event, Job, Replica, User
 from orchestrator.queries.errors import NotFound
-from worker_agent.protocol.codec import plain
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import JobStatus
 
 PAGE_LIMIT = 200
@@ -43,16 +44,9 @@ def visible_jobs(user: Person) -> QuerySet[Job]:
     return Job.objects.select_related("owner", "cluster")
 
 
-def _with_launch(jobs: QuerySet[Job]) -> QuerySet[Job]:
-    """With what `began_at` and `_remaining_s` ask of each job's first and latest attempt, so that a list asks it at
-    once."""
-    latest = Attempt.objects.filter(job=OuterRef("pk"), number=OuterRef("attempt"))
-    first = Attempt.objects.filter(job=OuterRef("pk"), running_at__isnull=False).order_by("number")
-    return jobs.annotate(
-        first_at=Subquery(first.values("running_at")[:1]),
-        launch_at=Subquery(latest.values("running_at")),
-        launch_step=Subquery(latest.values("resumed_step")),
-    )
+def _listed(user: Person) -> QuerySet[Job]:
+    """The same for a list, which asks for the launches of all its jobs at once."""
+    return visible_jobs(user).prefetch_related(Prefetch("attempts", Attempt.objects.defer("reason")))
 
 
 def page(
@@ -69,7 +63,7 @@ def page(
 ) -> Page:
     """Jobs with id below `cursor` (or the nearest above `after`), newest first. Empty filters do not filter; `search`
     is part of a name, or an id."""
-    jobs = _with_launch(visible_jobs(user))
+    jobs = _listed(user)
     if "\0" in f"{strategy}{owner}{cluster}":
         return Page([], None)  # nothing is called so, and PostgreSQL will not even look
     if wanted := list(status):
@@ -99,7 +93,7 @@ def page(
 
 def recent(user: Person, *, limit: int = 8, live: bool | None = None) -> list[Job]:
     """The newest jobs; `live` True keeps those not yet ended, False those that have."""
-    jobs = _with_launch(visible_jobs(user))
+    jobs = _listed(user)
     if live is not None:
         ongoing = [status.value for status in LIVE_JOB]
         jobs = jobs.filter(status__in=ongoing) if live else jobs.exclude(status__in=ongoing)
@@ -188,44 +182,57 @@ def artifacts(job: Job) -> list[Artifact]:
     return list(job.artifacts.order_by("-pk"))
 
 
-def summary(job: Job, *, now: datetime | None = None) -> dict[str, object]:
-    """A job as REST, sockets and pages show it: JSON-safe, with the owner's and the cluster's name."""
-    progress = progress_of(job)
-    return {
-        "id": job.pk,
-        "name": job.name,
-        "cluster": job.cluster.name,
-        "recipe": job.recipe,
-        "status": job.status,
-        "cause": job.cause,
-        "reason": job.reason,
-        "waiting_for": job.waiting_for,
-        "strategy": job.strategy,
-        "attempt": job.attempt,
-        "progress": progress,
-        "step": job.step,
-        "total_steps": job.total_steps,
-        "epoch": job.epoch,
-        "epochs": job.epochs,
-        "metrics": job.metrics,
-        "owner": job.owner.username,
-        "priority": job.priority,
-        "retry_of": job.retry_of_id,
-        "revision": job.revision,
-        "created_at": _moment(job.created_at),
-        "started_at": _moment(job.started_at),
-        "ended_at": _moment(job.ended_at),
-        "remaining_s": _remaining_s(job, progress, now or datetime.now(UTC)),
-        "spec": plain(job.typed_spec),
-    }
+@dataclass(frozen=True)
+class JobSummary:
+    """A job as REST, sockets and live events tell it: `plain` makes JSON of it. `metrics` are JSON-safe as stored."""
+
+    id: int
+    name: str
+    cluster: str
+    recipe: str
+    status: str
+    cause: str
+    reason: str
+    waiting_for: str
+    strategy: str
+    attempt: int
+    progress: float | None
+    step: int
+    total_steps: int
+    epoch: int
+    epochs: int
+    metrics: dict[str, Any]
+    owner: str
+    priority: int
+    retry_of: int | None
+    revision: int
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    remaining_s: float | None
+    spec: JobSpec
+
+
+OWN_NAME = frozenset({"cluster", "owner", "progress", "remaining_s", "retry_of", "spec"})
+COLUMNS = tuple(field.name for field in fields(JobSummary) if field.name not in OWN_NAME)
+
+
+def summary(job: Job, *, now: datetime | None = None) -> JobSummary:
+    """The job as it stands, with the owner's and the cluster's name."""
+    return JobSummary(
+        cluster=job.cluster.name,
+        owner=job.owner.username,
+        progress=progress_of(job),
+        remaining_s=remaining_s(job, now=now or datetime.now(UTC)),
+        retry_of=job.retry_of_id,
+        spec=job.typed_spec,
+        **{name: getattr(job, name) for name in COLUMNS},
+    )
 
 
 def began_at(job: Job) -> datetime | None:
     """When its processes were at work for the first time, in whatever attempt; `started_at` is of the latest one."""
-    if not hasattr(job, "first_at"):
-        attempts = job.attempts.filter(running_at__isnull=False).order_by("number")
-        return attempts.values_list("running_at", flat=True).first() or job.started_at
-    return job.first_at or job.started_at
+    return next((attempt.running_at for attempt in job.attempts.all() if attempt.running_at), job.started_at)
 
 
 def progress_of(job: Job) -> float | None:
@@ -237,24 +244,14 @@ def progress_of(job: Job) -> float | None:
     return min(job.step / job.total_steps, 1.0)
 
 
-def _remaining_s(job: Job, progress: float | None, now: datetime) -> float | None:
-    if job.status != JobStatus.RUNNING or not progress or job.started_at is None:
+def remaining_s(job: Job, *, now: datetime) -> float | None:
+    """How long it will go on at the pace of its latest launch; None where that is not known."""
+    if job.status != JobStatus.RUNNING or not job.total_steps or job.started_at is None:
         return None
-    began_at, began_step = _latest_launch(job)
-    made = job.step - (began_step or 0)
+    latest = next((attempt for attempt in job.attempts.all() if attempt.number == job.attempt), None)
+    began_at, began_step = (latest.running_at, latest.resumed_step or 0) if latest else (None, 0)
+    made = job.step - began_step
     if made <= 0:
         return None
     elapsed_s = (now - (began_at or job.started_at)).total_seconds()
     return round(max(elapsed_s, 0.0) * max(job.total_steps - job.step, 0) / made, 1)
-
-
-def _latest_launch(job: Job) -> tuple[datetime | None, int | None]:
-    """When the processes of the latest attempt were at work, and the step it began with: its pace is what counts."""
-    if "launch_at" in (read := vars(job)):
-        return read["launch_at"], read["launch_step"]
-    latest = Attempt.objects.filter(job_id=job.pk, number=job.attempt).values_list("running_at", "resumed_step")
-    return latest.first() or (None, None)
-
-
-def _moment(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

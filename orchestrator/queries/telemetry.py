@@ -6,8 +6,8 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from django.db import transaction
 
@@ -21,7 +21,8 @@ TAIL_BYTES = 524_288
 TAIL_LINE_CHARS = 4_000
 
 
-class SeriesView(NamedTuple):
+@dataclass(frozen=True)
+class SeriesView:
     """One replica's part of a series, thinned. `values` may hold NaN and infinities (`live.jsonable` names them).
     `incarnation` grows with each process that takes the place of one before it."""
 
@@ -33,21 +34,24 @@ class SeriesView(NamedTuple):
     incarnation: int = 0
 
 
-class LoadView(NamedTuple):
+@dataclass(frozen=True)
+class LoadView:
     """One series of a node's load, thinned; `times` are unix seconds."""
 
     times: list[float]
     values: list[float]
 
 
-class LogSlice(NamedTuple):
+@dataclass(frozen=True)
+class LogSlice:
     """Whole characters of a log, and the byte offset behind them."""
 
     text: str
     next: int
 
 
-class LogLine(NamedTuple):
+@dataclass(frozen=True)
+class LogLine:
     """One line of output, when it was said (unix s), and by which replica."""
 
     at: float

@@ -147,15 +147,7 @@ def _keep(
         incoming.replace(path)
         text = f"{replica.words} left the file {name}."
         transitions.record(kind="artifact_stored", text=text, replica=replica)
-        stored = live.artifact_stored(
-            artifact_id=artifact.pk,
-            attempt=artifact.attempt,
-            name=name,
-            artifact_kind=artifact.kind,
-            size_bytes=size_bytes,
-            metrics=values,
-        )
-        live.announce(live.job_group(replica.job_id), [stored])
+        live.announce(live.job_group(replica.job_id), [live.artifact_stored(artifact)])
     return artifact
 
 

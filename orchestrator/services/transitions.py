@@ -6,7 +6,6 @@ Callers are the other services. Two of them may act at once: the one whose row h
 """
 
 from datetime import datetime
-from typing import cast
 
 from django.db.models import F
 
@@ -104,9 +103,7 @@ def record(
     event = Event.objects.create(
         job=job, node=node, replica=replica, actor=actor, kind=kind, text=text, attempt=attempt
     )
-    written = live.event_written(
-        event_id=event.pk, at=event.at, text=event.text, event_kind=event.kind, attempt=event.attempt
-    )
+    written = live.event_written(event)
     if job is not None:
         live.announce(live.job_group(job.pk), [written])
     if node is not None:
@@ -115,9 +112,9 @@ def record(
 
 def announce_job(job: Job) -> None:
     """Tell the job's page and the list of jobs how the job stands."""
-    summary = cast(dict[str, live.Json], live.jsonable(job_queries.summary(job)))
-    live.announce(live.job_group(job.pk), [live.job_changed(summary)])
-    live.announce(live.JOBS, [live.job_changed(summary)])
+    event = live.job_changed(job_queries.summary(job))
+    live.announce(live.job_group(job.pk), [event])
+    live.announce(live.JOBS, [event])
 
 
 def announce_replicas(job_id: int) -> None:
@@ -132,6 +129,6 @@ def announce_replicas(job_id: int) -> None:
 
 def announce_node(node: Node) -> None:
     """Tell the node's page and the pages of machines how the node stands."""
-    event = live.node_changed(node_id=node.pk, state=node.state, reason=node.state_reason)
+    event = live.node_changed(node)
     live.announce(live.node_group(node.pk), [event])
     live.announce(live.MACHINES, [event])

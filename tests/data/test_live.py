@@ -9,6 +9,7 @@ from channels.layers import get_channel_layer
 from django.db import transaction
 
 from orchestrator import live
+from orchestrator.models import Node, Replica
 
 REPLICAS = live.replicas_changed()
 
@@ -34,7 +35,7 @@ def test_nothing_leaves_before_or_without_a_commit(sent: list[dict[str, list[liv
 
 @pytest.mark.django_db(transaction=True)
 def test_what_is_gathered_leaves_as_one_message_per_group(sent: list[dict[str, list[live.LiveEvent]]]) -> None:
-    other = live.node_changed(node_id="n", state="ready", reason="")
+    other = live.node_changed(Node(pk="n", state="ready", state_reason=""))
     with live.gathered():
         for _ in range(2):
             with transaction.atomic():
@@ -81,7 +82,7 @@ def test_numbers_that_json_lacks_become_words() -> None:
 
 def test_of_a_flood_the_last_part_travels() -> None:
     event = live.log_stored(
-        replica="worker:0", replica_id=1, attempt=1, start=0, end=10**6, at=1.0, text="x" * 999_999 + "y"
+        Replica(role="worker", index=0, attempt=1), start=0, end=10**6, at=1.0, text="x" * 999_999 + "y"
     )
     text = str(event["text"])
     assert text.startswith("… 934464 characters")

@@ -192,7 +192,7 @@ def test_a_replica_starts_works_and_ends(redis: FakeRedis, step: Step, told: Tol
     cursor.refresh_from_db()
     assert cursor.offset == cursor.final
     assert told[live.JOBS][-1]["job"]["status"] == "succeeded"
-    assert job_queries.summary(job)["progress"] == 1.0
+    assert job_queries.summary(job).progress == 1.0
 
 
 def test_more_series_than_allowed_are_said_once(agent: FakeAgent, step: Step, told: Told) -> None:

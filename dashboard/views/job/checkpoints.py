@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from orchestrator.queries import checkpoints as queries
+from orchestrator.queries.rows import Job
 from worker_agent.protocol.job.job_spec import keeps_checkpoints
 
 METRICS_SHOWN = 4
@@ -42,7 +42,7 @@ class CheckpointList:
         return next((row for row in self.rows if row.usable), None)
 
 
-def checkpoints_of(job: Any) -> CheckpointList:
+def checkpoints_of(job: Job) -> CheckpointList:
     """The checkpoints of a job as its page shows them."""
     spec, views = job.typed_spec, queries.of_job(job)
     return CheckpointList(

@@ -19,6 +19,7 @@ from dashboard.views.job.words import JobRow, failure_of, gang_of, is_over, may_
 from orchestrator.domain.gang.reasons import saved_and_left
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import telemetry
+from orchestrator.queries.rows import Job, Replica, User
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus
 
 ROLE_ORDER = {"chief": 0, "worker": 1, "ps": 2, "evaluator": 3}
@@ -46,7 +47,7 @@ class Tile:
     values: list[float]
 
 
-def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, Any]:
+def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, Any]:
     """The context of everything that changes with the job's state."""
     now = now or datetime.now(UTC)
     attempts = job_queries.attempts(job)
@@ -90,7 +91,7 @@ def state_of(job: Any, user: Any, *, now: datetime | None = None) -> dict[str, A
     } | pausing_of(job, checkpoints, began_at=began_at, changeable=changeable)
 
 
-def printed_lines(job: Any, *, limit: int) -> list[dict[str, Any]]:
+def printed_lines(job: Job, *, limit: int) -> list[dict[str, Any]]:
     """The end of the log, each line with the colour of its replica and the level that its text speaks of."""
     gang = [replica for replica in _in_order(job) if not replica.superseded]
     colours = {str(replica): place % SERIES_COLOURS + 1 for place, replica in enumerate(gang)}
@@ -107,12 +108,12 @@ def printed_lines(job: Any, *, limit: int) -> list[dict[str, Any]]:
     ]
 
 
-def _in_order(job: Any) -> list[Any]:
+def _in_order(job: Job) -> list[Replica]:
     """The processes of the latest attempt, those that were replaced before the ones in their place."""
     return sorted(job_queries.replicas(job), key=lambda r: (ROLE_ORDER.get(r.role, 9), r.index, r.incarnation))
 
 
-def _replica_row(replica: Any, place: int) -> dict[str, Any]:
+def _replica_row(replica: Replica, place: int) -> dict[str, Any]:
     shape, label = replica_state(replica)
     beat = _beat_of(replica)
     return {
@@ -131,7 +132,7 @@ def _replica_row(replica: Any, place: int) -> dict[str, Any]:
     }
 
 
-def _beat_of(replica: Any) -> dict[str, Any]:
+def _beat_of(replica: Replica) -> dict[str, Any]:
     """What the node's last heartbeat says of this process, while it holds it."""
     if not replica.held or replica.node is None:
         return {}
@@ -139,7 +140,7 @@ def _beat_of(replica: Any) -> dict[str, Any]:
     return next((beat for beat in beats if beat["attempt"] == replica.attempt), {})
 
 
-def _devices(replica: Any) -> str:
+def _devices(replica: Replica) -> str:
     if not replica.devices:
         return MISSING
     kind, first, last = replica.device_kind.upper(), min(replica.devices), max(replica.devices)
@@ -150,7 +151,7 @@ def _devices(replica: Any) -> str:
     return f"{kind} " + ", ".join(str(index) for index in sorted(replica.devices))
 
 
-def _ending(replica: Any) -> str:
+def _ending(replica: Replica) -> str:
     if replica.status not in (ReplicaStatus.EXITED, ReplicaStatus.LOST):
         return replica.phase
     if replica.signal:
@@ -162,12 +163,12 @@ def _ending(replica: Any) -> str:
     return ""
 
 
-def _refused(replica: Any) -> str:
+def _refused(replica: Replica) -> str:
     """What it said after another process had been launched in its place."""
     return f"{replica.refused} late record{'s' if replica.refused > 1 else ''} refused" if replica.refused else ""
 
 
-def _marked(replica: Any) -> dict[str, str] | None:
+def _marked(replica: Replica) -> dict[str, str] | None:
     """`TF_CONFIG` as text, cut at the replica's own address, so that the page can mark it."""
     if not replica.tf_config:
         return None
@@ -176,7 +177,7 @@ def _marked(replica: Any) -> dict[str, str] | None:
     return {"before": before, "own": found, "after": after}
 
 
-def _tiles(job: Any, gang: list[Any]) -> list[Tile]:
+def _tiles(job: Job, gang: list[Replica]) -> list[Tile]:
     metric = _headline_metric(job.metrics)
     told_by_leader = {f"step_time_ms/{replica_name(str(each))}": str(each) for each in gang}
     names_wanted = [*RATES, *told_by_leader, *([metric] if metric else [])]
@@ -228,7 +229,7 @@ def _tiles(job: Any, gang: list[Any]) -> list[Tile]:
     ]
 
 
-def _loss_tile(job: Any, of_step: float | None, values: list[float]) -> Tile:
+def _loss_tile(job: Job, of_step: float | None, values: list[float]) -> Tile:
     """The mean over the last epoch, which is what lists and REST call a job's loss; until there is one, the last
     step's."""
     validation = job.metrics.get("val_loss")
@@ -238,7 +239,7 @@ def _loss_tile(job: Any, of_step: float | None, values: list[float]) -> Tile:
     return Tile("loss-of-step", "Loss of the last step", figure(of_step), "", note, values)
 
 
-def _metric_tile(job: Any, name: str, values: list[float]) -> Tile:
+def _metric_tile(job: Job, name: str, values: list[float]) -> Tile:
     value, share = job.metrics[name], name.removeprefix("val_") in SHARES
     shown = f"{value * 100:.1f}" if share and isinstance(value, int | float) else figure(value)
     return Tile("metric", metric_title(name), shown, "%" if share else "", f"epoch {job.epoch} of {job.epochs}", values)

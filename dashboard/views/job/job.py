@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.downloads import attachment, bytes_attachment, text_attachment
+from dashboard.requests import SignedIn
 from dashboard.views.answers import page
 from dashboard.views.job.contents import printed_lines, state_of
 from dashboard.views.job.settings import settings_of
@@ -26,7 +27,7 @@ LOG_SLICE_BYTES = 512_000
 
 @require_safe
 @page
-def job(request: HttpRequest, job_id: int) -> HttpResponse:
+def job(request: SignedIn, job_id: int) -> HttpResponse:
     """The page. What lives on it comes over the socket; this prints the state of now."""
     found = job_queries.get(request.user, job_id)
     context = state_of(found, request.user) | {
@@ -39,7 +40,7 @@ def job(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @require_safe
 @page
-def job_state(request: HttpRequest, job_id: int) -> HttpResponse:
+def job_state(request: SignedIn, job_id: int) -> HttpResponse:
     """The parts of the page that change with the job's state; the page puts each in the place of the old one."""
     found = job_queries.get(request.user, job_id)
     return render(request, "dashboard/job/_state.html", state_of(found, request.user))
@@ -47,28 +48,28 @@ def job_state(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @require_POST
 @page
-def job_stop(request: HttpRequest, job_id: int) -> HttpResponse:
+def job_stop(request: SignedIn, job_id: int) -> HttpResponse:
     """Stop, then back to the page."""
     return _after(job_services.stop_job, request, job_id)
 
 
 @require_POST
 @page
-def job_pause(request: HttpRequest, job_id: int) -> HttpResponse:
+def job_pause(request: SignedIn, job_id: int) -> HttpResponse:
     """Pause, then back to the page."""
     return _after(job_services.pause_job, request, job_id)
 
 
 @require_POST
 @page
-def job_resume(request: HttpRequest, job_id: int) -> HttpResponse:
+def job_resume(request: SignedIn, job_id: int) -> HttpResponse:
     """Resume, then back to the page."""
     return _after(job_services.resume_paused_job, request, job_id)
 
 
 @require_POST
 @page
-def job_retry(request: HttpRequest, job_id: int) -> HttpResponse:
+def job_retry(request: SignedIn, job_id: int) -> HttpResponse:
     """A new job like this one, and on to its page."""
     try:
         again = job_services.retry_job(job_id=job_id, by=request.user)
@@ -80,7 +81,7 @@ def job_retry(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @require_POST
 @page
-def job_delete(request: HttpRequest, job_id: int) -> HttpResponse:
+def job_delete(request: SignedIn, job_id: int) -> HttpResponse:
     """Delete it if its name was typed, and on to the list."""
     found = job_services.changeable(job_id, request.user)
     if request.POST.get("confirm", "").strip() != found.name:
@@ -97,7 +98,7 @@ def job_delete(request: HttpRequest, job_id: int) -> HttpResponse:
 
 @require_safe
 @page
-def job_log(request: HttpRequest, job_id: int) -> HttpResponseBase:
+def job_log(request: SignedIn, job_id: int) -> HttpResponseBase:
     """The whole log of one replica of the latest attempt, as a file."""
     found, name = job_queries.get(request.user, job_id), request.GET.get("replica", "")
     replica = job_queries.replica_named(found, name)
@@ -113,7 +114,7 @@ def job_log(request: HttpRequest, job_id: int) -> HttpResponseBase:
 
 @require_safe
 @page
-def job_checkpoint(request: HttpRequest, job_id: int, checkpoint_id: int) -> HttpResponseBase:
+def job_checkpoint(request: SignedIn, job_id: int, checkpoint_id: int) -> HttpResponseBase:
     """A checkpoint, as a tar file."""
     try:
         row, pieces = checkpoint_store.archive(user=request.user, job_id=job_id, checkpoint_id=checkpoint_id)
@@ -125,13 +126,13 @@ def job_checkpoint(request: HttpRequest, job_id: int, checkpoint_id: int) -> Htt
 
 @require_safe
 @page
-def job_artifact(request: HttpRequest, job_id: int, artifact_id: int) -> HttpResponseBase:
+def job_artifact(request: SignedIn, job_id: int, artifact_id: int) -> HttpResponseBase:
     """A file that the job left, always as a download."""
     row, content = artifacts.open_file(user=request.user, job_id=job_id, artifact_id=artifact_id)
     return attachment(request, content, name=row.name, size_bytes=row.size_bytes)
 
 
-def _after(act: Callable[..., object], request: HttpRequest, job_id: int) -> HttpResponse:
+def _after(act: Callable[..., object], request: SignedIn, job_id: int) -> HttpResponse:
     """Do it; the page says why when it could not be done."""
     try:
         act(job_id=job_id, by=request.user)

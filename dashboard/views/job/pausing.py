@@ -6,11 +6,12 @@ from django.conf import settings
 
 from dashboard.templatetags.trainyard import group
 from dashboard.views.job.checkpoints import CheckpointList
+from orchestrator.queries.rows import Job
 from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.states import JobStatus, Kind
 
 
-def pausing_of(job: Any, checkpoints: CheckpointList, *, began_at: int | None, changeable: bool) -> dict[str, Any]:
+def pausing_of(job: Job, checkpoints: CheckpointList, *, began_at: int | None, changeable: bool) -> dict[str, Any]:
     """What the page offers and says; the service decides. `began_at` is the step that the attempt began with."""
     return {
         "can_pause": changeable and job.status == JobStatus.RUNNING,
@@ -20,7 +21,7 @@ def pausing_of(job: Any, checkpoints: CheckpointList, *, began_at: int | None, c
     }
 
 
-def _before(job: Any, began_at: int | None) -> str:
+def _before(job: Job, began_at: int | None) -> str:
     """What pausing it now comes to, before somebody does it."""
     spec, grace_s = job.typed_spec, f"{settings.PAUSE_GRACE_S:g}"
     if keeps_checkpoints(spec):
@@ -37,7 +38,7 @@ def _before(job: Any, began_at: int | None) -> str:
     return f"This job writes no checkpoints. Its processes end and {since} would be lost: resumed, it begins anew."
 
 
-def _after(job: Any, checkpoints: CheckpointList) -> str:
+def _after(job: Job, checkpoints: CheckpointList) -> str:
     """With what it goes on when it is resumed."""
     newest = checkpoints.rows[0] if checkpoints.rows else None
     if newest is None:

@@ -1,11 +1,11 @@
 """What the job page shows of a job's restarts. For `job_page.py`."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from dashboard.templatetags.trainyard import MISSING, duration
 from dashboard.views.job.words import headline
 from orchestrator.queries import restarts as queries
+from orchestrator.queries.rows import Job
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class RestartRow:
     away: str
 
 
-def restarts_of(job: Any) -> list[RestartRow]:
+def restarts_of(job: Job) -> list[RestartRow]:
     """The restarts of a job as its page shows them, first one first."""
     rows, tries, most = [], 0, job.typed_spec.max_restarts
     for view in queries.of_job(job):

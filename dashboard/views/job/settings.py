@@ -1,11 +1,11 @@
 """A job's spec as a person reads it: the settings of the job page, in the order of the form."""
 
 import shlex
-from typing import Any
 
 from dashboard.templatetags.trainyard import group, strategy_name
 from dashboard.views.new_job.choices import OPTIONS
 from orchestrator.domain.job.strategies import PARTICULAR, fields_of
+from orchestrator.queries.rows import Job
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import Kind
 
@@ -32,7 +32,7 @@ QUIET = {"chief": False, "min_shard_bytes": 0, "accumulation": 1, "jit": False, 
 }
 
 
-def settings_of(job: Any) -> list[tuple[str, str]]:
+def settings_of(job: Job) -> list[tuple[str, str]]:
     """(name, value) of everything that was asked for and says something."""
     spec = job.typed_spec
     rows = [
@@ -51,7 +51,7 @@ def settings_of(job: Any) -> list[tuple[str, str]]:
     return [(name, value) for name, value in rows if value]
 
 
-def _program(job: Any, spec: JobSpec) -> str:
+def _program(job: Job, spec: JobSpec) -> str:
     if spec.code.git:
         return (
             f"{spec.code.entry} of {spec.code.git.url} at {spec.code.git.commit[:12]} ({spec.code.git.ref or 'HEAD'})"

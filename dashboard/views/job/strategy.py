@@ -3,7 +3,7 @@
 Facts are a process's own words, so any shape of them is possible: what cannot be read is left out, never raised.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from dashboard.templatetags.trainyard import filesize, group, replica_name
 from orchestrator.domain.job import strategies
 from orchestrator.domain.words import counted
 from orchestrator.queries import telemetry
+from orchestrator.queries.rows import Job, Replica
 from worker_agent.protocol.states import Role, Strategy
 
 ROWS_SHOWN = 40
@@ -60,7 +61,7 @@ class StrategyPanel:
         return bool(self.rows or self.tables)
 
 
-def strategy_panel(job: Any, gang: list[Any]) -> StrategyPanel:
+def strategy_panel(job: Job, gang: list[Replica]) -> StrategyPanel:
     """The panel of the job's present attempt; `gang` are its replicas, the leader first."""
     told = [(replica_name(str(replica)), mapping_of(replica.facts)) for replica in gang]
     known = {name: value for _who, facts in reversed(told) for name, value in facts.items()}
@@ -107,16 +108,16 @@ def _model(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "Parameters in all", _count(known.get("parameters_total"))
 
 
-def _measured(job: Any) -> Iterable[tuple[str, str]]:
+def _measured(job: Job) -> Iterable[tuple[str, str]]:
     names = MEASURED.get(job.strategy, ())
     series = telemetry.series(job, names=list(names), points=2) if names else {}
     last = {name: _last(series.get(name, ()), job.attempt) for name in names}
-    if last.get("staleness") is not None:
+    if (mean := last.get("staleness")) is not None:
         most = last.get("staleness_max")
         worst = f", {most:g} at most" if most is not None else ""
-        yield "Staleness", f"{last['staleness']:.2f} updates in the mean{worst}, in the last moments"
-    if last.get("bubble") is not None:
-        yield "Idle share, measured", f"{last['bubble'] * 100:.0f} % of a step, measured once, in its first steps"
+        yield "Staleness", f"{mean:.2f} updates in the mean{worst}, in the last moments"
+    if (bubble := last.get("bubble")) is not None:
+        yield "Idle share, measured", f"{bubble * 100:.0f} % of a step, measured once, in its first steps"
 
 
 def _stages_said(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -142,7 +143,7 @@ def _resumed(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "Began with", f"step {step} (checkpoint {checkpoint})" if step and checkpoint else ""
 
 
-def _stages(known: Mapping[str, Any], gang: list[Any]) -> Table | None:
+def _stages(known: Mapping[str, Any], gang: list[Replica]) -> Table | None:
     nodes = {str(replica.index): replica.node_name for replica in gang}
     rows = [
         (
@@ -217,7 +218,7 @@ def _processes(told: list[tuple[str, Mapping[str, Any]]]) -> Table | None:
     return _table("Memory per process", head, rows, {2, 3})
 
 
-def _table(title: str, head: tuple[str, ...], rows: list[tuple[str, ...]], numbers: set[int]) -> Table | None:
+def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: set[int]) -> Table | None:
     """Without the columns in which nothing stands; None without rows."""
     kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
     if not rows or not kept:

@@ -8,6 +8,7 @@ from typing import Any
 from dashboard.templatetags.trainyard import replica_name
 from dashboard.views.job.words import is_over, replica_state
 from orchestrator.queries import jobs as job_queries
+from orchestrator.queries.rows import Attempt, Job, Replica
 
 ATTEMPTS_SHOWN = 6
 COLOURS = 8
@@ -50,7 +51,7 @@ class Timeline:
     told: str
 
 
-def timeline_of(job: Any, attempts: list[Any], gang: Sequence[Any], *, now: datetime) -> Timeline | None:
+def timeline_of(job: Job, attempts: list[Attempt], gang: Sequence[Replica], *, now: datetime) -> Timeline | None:
     """None before the first launch. Of many attempts, the latest are shown."""
     shown = attempts[-ATTEMPTS_SHOWN:]
     if not shown:
@@ -79,7 +80,7 @@ def timeline_of(job: Any, attempts: list[Any], gang: Sequence[Any], *, now: date
     )
 
 
-def _names(attempts: list[Any], start: datetime, span_s: float) -> list[dict[str, Any]]:
+def _names(attempts: list[Attempt], start: datetime, span_s: float) -> list[dict[str, Any]]:
     """The names above the bars, as far as there is room before the next one."""
     names = []
     for attempt, following in zip(attempts, [*attempts[1:], None], strict=True):
@@ -92,7 +93,7 @@ def _names(attempts: list[Any], start: datetime, span_s: float) -> list[dict[str
     return names
 
 
-def _bars(replica: Any, since: datetime, start: datetime, span_s: float, *, over: bool) -> Iterable[Bar]:
+def _bars(replica: Replica, since: datetime, start: datetime, span_s: float, *, over: bool) -> Iterable[Bar]:
     begun = (since - start).total_seconds()
     ended = (replica.ended_at - start).total_seconds() if replica.ended_at else (span_s if over else None)
     ran = (replica.started_at - start).total_seconds() if replica.started_at else None
@@ -130,11 +131,11 @@ def _anchor(share: float) -> str:
     return "start" if share < LEFT_EDGE else "end" if share > RIGHT_EDGE else "middle"
 
 
-def _told(attempts: list[Any], rows: int) -> str:
+def _told(attempts: list[Attempt], rows: int) -> str:
     said = [f"Attempt {each.number}" + (f" ended: {_ending(each)}" if each.ended_at else "") for each in attempts]
     return f"{rows} replica{'s' * (rows != 1)} over time. {'. '.join(said)}."
 
 
-def _ending(attempt: Any) -> str:
+def _ending(attempt: Attempt) -> str:
     """What it ended of, in a word or two: the table of restarts and the job's notice say the rest."""
     return attempt.cause.replace("_", " ") if attempt.ended_at else ""

@@ -9,7 +9,8 @@ from dashboard.templatetags.trainyard import duration
 from orchestrator.domain.gang.reasons import LAST_LINES, lost_a_peer, saved_and_left
 from orchestrator.domain.gang.restarts import Blame
 from orchestrator.domain.lifecycle import TERMINAL_JOB
-from orchestrator.queries.jobs import began_at, summary
+from orchestrator.queries.jobs import began_at, progress_of, remaining_s
+from orchestrator.queries.rows import Job, Replica, User
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
 
 HEADLINE_CHARS = 200
@@ -68,7 +69,7 @@ LOOK_AT_THE_NETWORK = "Check that its nodes reach each other at their addresses 
 class JobRow:
     """A job in a list. `began` is when its first launch was at work, `started` that or when it was submitted."""
 
-    job: Any
+    job: Job
     percent: float | None
     tone: str
     remaining_s: float | None
@@ -80,20 +81,19 @@ class JobRow:
     lasted: str
 
     @classmethod
-    def of(cls, job: Any, *, now: datetime | None = None) -> "JobRow":
+    def of(cls, job: Job, *, now: datetime | None = None) -> "JobRow":
         """From a job with owner and cluster at hand."""
         now = now or datetime.now(UTC)
-        told = summary(job, now=now)
-        progress = told["progress"]
+        progress = progress_of(job)
         waiting = job.status == JobStatus.SUBMITTED
         began = began_at(job)
         since = job.created_at if waiting else began or job.created_at
         span = duration(((job.ended_at or now) - since).total_seconds())
         return cls(
             job=job,
-            percent=progress * 100 if isinstance(progress, float) else None,
+            percent=None if progress is None else progress * 100,
             tone=TONE_OF_PROGRESS.get(job.status, "blue"),
-            remaining_s=told["remaining_s"] if isinstance(told["remaining_s"], float) else None,
+            remaining_s=remaining_s(job, now=now),
             loss=job.metrics.get("loss"),
             note=note_of(job),
             devices=gang_of(job.spec)["devices"],
@@ -103,7 +103,7 @@ class JobRow:
         )
 
 
-def note_of(job: Any) -> str:
+def note_of(job: Job) -> str:
     """What a list adds to a job that is not simply running or done: what it waits for, or why it ended."""
     if job.status == JobStatus.SUBMITTED:
         return job.waiting_for
@@ -126,7 +126,7 @@ def headline(reason: str) -> str:
     return first if len(first) <= HEADLINE_CHARS else first[:HEADLINE_CHARS].rstrip() + "…"
 
 
-def failure_of(job: Any, gang: Sequence[Any], *, blame: str) -> dict[str, str] | None:
+def failure_of(job: Job, gang: Sequence[Replica], *, blame: str) -> dict[str, str] | None:
     """Why a failed (or restarting) job ended: what, the rest of it, the last lines of the log, and the remedy.
 
     `gang` are the processes of its latest attempt, `blame` whose fault that one's end was.
@@ -147,23 +147,23 @@ def failure_of(job: Any, gang: Sequence[Any], *, blame: str) -> dict[str, str] |
     }
 
 
-def _only_lost_peers(gang: Sequence[Any], cause: Cause) -> bool:
+def _only_lost_peers(gang: Sequence[Replica], cause: Cause) -> bool:
     """Whether nobody who ended of this cause had failed by itself."""
     ended = [replica for replica in gang if replica.cause == cause]
     return bool(ended) and all(lost_a_peer(cause, replica.signal, replica.reason) for replica in ended)
 
 
-def may_change(job: Any, user: Any) -> bool:
+def may_change(job: Job, user: User) -> bool:
     """Whether the page offers this person to stop the job (the service decides)."""
     return bool(user.may_run_jobs and (job.owner_id == user.pk or user.may_administer))
 
 
-def is_over(job: Any) -> bool:
+def is_over(job: Job) -> bool:
     """The job will not move any more."""
     return JobStatus(job.status) in TERMINAL_JOB
 
 
-def replica_state(replica: Any) -> tuple[str, str]:
+def replica_state(replica: Replica) -> tuple[str, str]:
     """Shape and word for a replica: an ended one by how it ended."""
     if replica.status == ReplicaStatus.EXITED:
         if replica.cause == Cause.COMPLETED:

@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from dashboard.forms import PlainForm, cluster_fields, cluster_form
+from dashboard.requests import SignedIn
 from dashboard.views.answers import page
 from dashboard.views.machines import machine_rows
 from dashboard.views.once import forgotten, hand_over, taken
@@ -23,7 +24,7 @@ CURVE_POINTS = 48
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
-def clusters(request: HttpRequest) -> HttpResponse:
+def clusters(request: SignedIn) -> HttpResponse:
     """All clusters; administrators register one by POST, which leads to its page with the first join command."""
     form = cluster_form()
     if request.method == "POST":
@@ -44,7 +45,7 @@ def clusters(request: HttpRequest) -> HttpResponse:
 @never_cache
 @require_safe
 @page
-def cluster(request: HttpRequest, name: str) -> HttpResponse:
+def cluster(request: SignedIn, name: str) -> HttpResponse:
     """One cluster: its nodes and their devices; a join command that was just made is shown this once."""
     found = machines.cluster(request.user, name)
     command = taken(request, name=JOIN)
@@ -55,7 +56,7 @@ def cluster(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_safe
 @page
-def cluster_state(request: HttpRequest, name: str) -> HttpResponse:
+def cluster_state(request: SignedIn, name: str) -> HttpResponse:
     """The parts of the cluster page that change with its nodes."""
     found = machines.cluster(request.user, name)
     return render(request, "dashboard/cluster/_state.html", _cluster_state(request, found))
@@ -63,24 +64,24 @@ def cluster_state(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_POST
 @page
-def cluster_join(request: HttpRequest, name: str) -> HttpResponse:
+def cluster_join(request: SignedIn, name: str) -> HttpResponse:
     """A new one-time token, shown on the cluster's page as the command for the machine."""
     return _with_join_command(request, machines.cluster(request.user, name))
 
 
 @require_safe
-def nodes(request: HttpRequest) -> HttpResponse:
+def nodes(request: SignedIn) -> HttpResponse:
     """Every node of every cluster."""
     return render(request, "dashboard/nodes/page.html", _nodes_state(request, machines.nodes(request.user)))
 
 
 @require_safe
-def nodes_state(request: HttpRequest) -> HttpResponse:
+def nodes_state(request: SignedIn) -> HttpResponse:
     """The part of the node list that changes."""
     return render(request, "dashboard/nodes/_state.html", _nodes_state(request, machines.nodes(request.user)))
 
 
-def _registered(request: HttpRequest, form: PlainForm) -> Any | None:
+def _registered(request: SignedIn, form: PlainForm) -> Any | None:
     fields = cluster_fields(form)
     if form.errors:
         return None
@@ -91,19 +92,19 @@ def _registered(request: HttpRequest, form: PlainForm) -> Any | None:
         return None
 
 
-def _with_join_command(request: HttpRequest, cluster: Any) -> HttpResponse:
+def _with_join_command(request: SignedIn, cluster: Any) -> HttpResponse:
     token = node_services.create_join_token(cluster=cluster, by=request.user)
     answer = redirect(reverse("cluster", args=[cluster.name]) + "#join")
     return hand_over(request, answer, name=JOIN, value=node_services.join_command(token))
 
 
-def _cluster_state(request: HttpRequest, cluster: Any) -> dict[str, Any]:
+def _cluster_state(request: SignedIn, cluster: Any) -> dict[str, Any]:
     nodes = machines.nodes(request.user, cluster)
     lost = [node for node in nodes if node.state == "lost"]
     return {**_nodes_state(request, nodes), "cluster": cluster, "lost": lost}
 
 
-def _nodes_state(request: HttpRequest, nodes: list[Any]) -> dict[str, Any]:
+def _nodes_state(request: SignedIn, nodes: list[Any]) -> dict[str, Any]:
     slots = machines.slots(nodes)
     load = telemetry.load(nodes, names=["cpu_percent"], seconds=CURVE_S, points=CURVE_POINTS)
     curves = {node_id: series["cpu_percent"].values for node_id, series in load.items() if "cpu_percent" in series}

@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from dashboard.requests import SignedIn
 from dashboard.views.answers import page
 from dashboard.views.job.words import replica_state
 from dashboard.views.machines import machine_rows
@@ -33,21 +34,21 @@ DONE = {
 
 @require_safe
 @page
-def node(request: HttpRequest, node_id: str) -> HttpResponse:
+def node(request: SignedIn, node_id: str) -> HttpResponse:
     """The node's page."""
     return render(request, "dashboard/node/page.html", _state(request, node_id))
 
 
 @require_safe
 @page
-def node_state(request: HttpRequest, node_id: str) -> HttpResponse:
+def node_state(request: SignedIn, node_id: str) -> HttpResponse:
     """The parts of the page that change with the node's state and what runs there."""
     return render(request, "dashboard/node/_state.html", _state(request, node_id))
 
 
 @require_POST
 @page
-def node_action(request: HttpRequest, node_id: str, action: str) -> HttpResponse:
+def node_action(request: SignedIn, node_id: str, action: str) -> HttpResponse:
     """One of the actions in `DONE`."""
     found = machines.node(request.user, node_id)
     if action not in DONE:
@@ -66,7 +67,7 @@ def node_action(request: HttpRequest, node_id: str, action: str) -> HttpResponse
     return redirect("cluster", found.cluster.name) if action == "remove" else redirect("node", node_id)
 
 
-def _carry_out(request: HttpRequest, found: Any, action: str) -> str:
+def _carry_out(request: SignedIn, found: Any, action: str) -> str:
     """Do it; returns the node's name afterwards."""
     reason = request.POST.get("reason", "").strip()
     if action == "rename":
@@ -87,7 +88,7 @@ def _carry_out(request: HttpRequest, found: Any, action: str) -> str:
     return str(found.name)
 
 
-def _state(request: HttpRequest, node_id: str) -> dict[str, Any]:
+def _state(request: SignedIn, node_id: str) -> dict[str, Any]:
     found = machines.node(request.user, node_id)
     slots = machines.slots([found])
     replicas = machines.node_replicas(found, limit=REPLICAS_SHOWN)

@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.forms import DEFAULTS, JobForm, cloned_form, empty_form, request_from, typed_form
+from dashboard.requests import SignedIn
 from dashboard.views.answers import page, wants_json
 from dashboard.views.new_job.choices import KINDS, LR_SCALINGS, OPTIONS, SOURCES, STRATEGIES
 from dashboard.views.new_job.panel import panel
@@ -28,6 +29,7 @@ from orchestrator.domain.job.recipes import RecipeInfo
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import machines
 from orchestrator.queries.errors import NotFound
+from orchestrator.queries.rows import User
 from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from orchestrator.services.jobs import jobs, submission
 from orchestrator.services.programs import programs
@@ -58,7 +60,7 @@ class Read:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @page
-def job_new(request: HttpRequest) -> HttpResponse:
+def job_new(request: SignedIn) -> HttpResponse:
     """The form; by POST the job, or the form again with an error at each wrong field."""
     _must_run_jobs(request)
     if request.method != "POST":
@@ -79,7 +81,7 @@ def job_new(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 @page
-def job_preview(request: HttpRequest) -> JsonResponse:
+def job_preview(request: SignedIn) -> JsonResponse:
     """What the form as it stands would make: errors by field, and the changed parts of the page as HTML."""
     _must_run_jobs(request)
     read = _read(request)
@@ -98,7 +100,7 @@ def job_preview(request: HttpRequest) -> JsonResponse:
 
 @require_POST
 @page
-def job_check(request: HttpRequest) -> HttpResponse:
+def job_check(request: SignedIn) -> HttpResponse:
     """Ask the nodes whether the job of this form could run: to the page of that check, or the form with its errors.
 
     A script that asks for JSON gets the address to ask for its state, or the errors by field.
@@ -121,7 +123,7 @@ def job_check(request: HttpRequest) -> HttpResponse:
     return redirect("preflight", row.pk)
 
 
-def _printed(request: HttpRequest, read: Read, status: int = 200) -> HttpResponse:
+def _printed(request: SignedIn, read: Read, status: int = 200) -> HttpResponse:
     found = submission.preview(read.request, by=request.user)
     entries = catalogue.entries()
     context = {
@@ -148,7 +150,7 @@ def _unfolded(form: JobForm, fields: tuple[str, ...]) -> bool:
     return any(name in form.errors or form.values[name] != DEFAULTS[name] for name in fields)
 
 
-def _clusters(user: Any) -> list[tuple[str, str]]:
+def _clusters(user: User) -> list[tuple[str, str]]:
     """The choice of clusters, each with the devices that are free in it."""
     nodes = machines.nodes(user)
     slots = machines.slots(nodes)
@@ -160,7 +162,7 @@ def _usable(node: Any, slot: machines.Slot) -> bool:
     return bool(node.state == "ready" and slot.state == "free")
 
 
-def _first(request: HttpRequest) -> Read:
+def _first(request: SignedIn) -> Read:
     """The form before anything was sent: empty, or filled from the job in `?clone=`, `?resume_from=` a checkpoint."""
     if wanted := request.GET.get("clone"):
         form = _clone_of(request, wanted)
@@ -172,13 +174,13 @@ def _first(request: HttpRequest) -> Read:
     return _understood(form, _code_of(form, None), request.user)
 
 
-def _first_cluster(user: Any) -> str:
+def _first_cluster(user: User) -> str:
     """The first cluster that could run something now, else the first."""
     found = list(machines.clusters(user))
-    return next((each.name for each in found if each.ready_count), found[0].name if found else "")
+    return next((each.name for each in found if each.ready_nodes), found[0].name if found else "")
 
 
-def _clone_of(request: HttpRequest, wanted: str) -> JobForm:
+def _clone_of(request: SignedIn, wanted: str) -> JobForm:
     if not (wanted.isascii() and wanted.isdecimal()):
         raise NotFound("There is no such job to clone.")
     form = cloned_form(jobs.request_of(job_queries.get(request.user, int(wanted))))
@@ -186,13 +188,13 @@ def _clone_of(request: HttpRequest, wanted: str) -> JobForm:
     return form
 
 
-def _read(request: HttpRequest) -> Read:
+def _read(request: SignedIn) -> Read:
     form = typed_form(request.POST)
     form.values["text"] = form.values["text"].replace("\r\n", "\n")
     return _understood(form, _code_of(form, _upload_of(request, form)), request.user)
 
 
-def _upload_of(request: HttpRequest, form: JobForm) -> dict[str, object] | None:
+def _upload_of(request: SignedIn, form: JobForm) -> dict[str, object] | None:
     """The file as a request carries it, or None. Only as much is read as can be a program."""
     file = request.FILES.get("upload")
     if form.source != "upload" or file is None:
@@ -217,9 +219,9 @@ def _code_of(form: JobForm, upload: Mapping[str, object] | None) -> dict[str, ob
     return None
 
 
-def _understood(form: JobForm, carried: dict[str, object] | None, user: Any) -> Read:
+def _understood(form: JobForm, carried: dict[str, object] | None, user: User) -> Read:
     """Inspect the program, keep a sound upload, and put the request together."""
-    wanted = {"recipe": form.values["recipe"]} if form.source == "recipe" else {"code": carried}
+    wanted: dict[object, object] = {"recipe": form.values["recipe"]} if form.source == "recipe" else {"code": carried}
     program = programs.resolve({"kind": form.values["kind"], **wanted}, by=user)
     if isinstance(program, programs.Program) and form.source == "upload":
         programs.keep(program)
@@ -235,7 +237,7 @@ def _understood(form: JobForm, carried: dict[str, object] | None, user: Any) -> 
     return Read(form, request_from(form, code=carried, declared=declared), program.info)
 
 
-def _explain(read: Read, user: Any) -> None:
+def _explain(read: Read, user: User) -> None:
     """Add what the services find wrong to what the form itself found."""
     read.form.refuse(submission.check(read.request, by=user).errors)
 
@@ -262,6 +264,6 @@ def _program_key(read: Read) -> str:
     return json.dumps([read.form.values["params_of"], described, params, problem, kept])
 
 
-def _must_run_jobs(request: HttpRequest) -> None:
+def _must_run_jobs(request: SignedIn) -> None:
     if not getattr(request.user, "may_run_jobs", False):
         raise Forbidden(VIEWER)

@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
+from dashboard.requests import SignedIn
 from dashboard.views.answers import page, wants_json
 from orchestrator.services.errors import Conflict
 from orchestrator.services.trials import preflights
@@ -15,21 +16,21 @@ from orchestrator.services.trials import preflights
 
 @require_safe
 @page
-def preflight(request: HttpRequest, preflight_id: int) -> HttpResponse:
+def preflight(request: SignedIn, preflight_id: int) -> HttpResponse:
     """The whole page, which loads itself again while nodes have still to answer."""
     return _printed(request, preflight_id, "dashboard/preflight/page.html")
 
 
 @require_safe
 @page
-def preflight_state(request: HttpRequest, preflight_id: int) -> HttpResponse:
+def preflight_state(request: SignedIn, preflight_id: int) -> HttpResponse:
     """Its findings alone."""
     return _printed(request, preflight_id, "dashboard/preflight/_result.html")
 
 
 @require_POST
 @page
-def preflight_cancel(request: HttpRequest, preflight_id: int) -> HttpResponse:
+def preflight_cancel(request: SignedIn, preflight_id: int) -> HttpResponse:
     """End it; then the form, which a browser without scripts has to go back to. A script gets nothing."""
     try:
         preflights.cancel(preflight_id=preflight_id, by=request.user, now=datetime.now(UTC))
@@ -42,6 +43,6 @@ def preflight_cancel(request: HttpRequest, preflight_id: int) -> HttpResponse:
     return redirect("job_new")
 
 
-def _printed(request: HttpRequest, preflight_id: int, template: str) -> HttpResponse:
+def _printed(request: SignedIn, preflight_id: int, template: str) -> HttpResponse:
     view = preflights.answers_to(preflight_id=preflight_id, by=request.user, now=datetime.now(UTC))
     return render(request, template, {"check": view})

@@ -8,9 +8,8 @@ from datetime import datetime
 
 from orchestrator import live
 from orchestrator.models import Job, Replica
-from orchestrator.queries import jobs as job_queries
 from orchestrator.services.intake.bulk import update_rows
-from orchestrator.services.transitions import announce_replicas
+from orchestrator.services.transitions import announce_job, announce_replicas
 from worker_agent.protocol.records import FactValue, Progress, Summary
 from worker_agent.protocol.states import Role
 
@@ -51,9 +50,7 @@ def advance(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], *, now
     # Somebody else changed these since they were read.
     jobs += Job.objects.select_related("owner", "cluster").filter(pk__in=gains) if gains else []
     for job in jobs:
-        event = live.job_changed(job_queries.summary(job))
-        live.announce(live.job_group(job.pk), [event])
-        live.announce(live.JOBS, [event])
+        announce_job(job)
 
 
 def learn(said: Sequence[tuple[Replica, Mapping[str, FactValue]]]) -> None:

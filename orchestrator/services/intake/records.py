@@ -260,29 +260,13 @@ def _store_points(intakes: Sequence[Intake]) -> None:
 def _announce(intake: Intake, pieces: Sequence[Output]) -> None:
     """The trainer's advance is told even without points, so that a page knows that it missed nothing."""
     replica, events = intake.replica, []
-    name, attempt = str(replica), replica.attempt
     if advance := intake.stored.get(Stream.TRAINER):
         columns = {label: _columns(series.thin(run, LIVE_POINTS)) for label, run in intake.runs.items()}
-        start, end = advance
-        events.append(
-            live.points_stored(
-                replica=name,
-                replica_id=replica.pk,
-                attempt=attempt,
-                incarnation=replica.incarnation,
-                start=start,
-                end=end,
-                series=columns,
-            )
-        )
+        events.append(live.points_stored(replica, start=advance[0], end=advance[1], series=columns))
     if pieces:
         text = "".join(piece.text for piece in pieces)
-        start, end, at = pieces[0].start, pieces[-1].end, pieces[0].at
-        events.append(
-            live.log_stored(
-                replica=name, replica_id=replica.pk, attempt=attempt, start=start, end=end, at=at, text=text
-            )
-        )
+        first, last = pieces[0], pieces[-1]
+        events.append(live.log_stored(replica, start=first.start, end=last.end, at=first.at, text=text))
     live.announce(live.job_group(replica.job_id), events)
 
 

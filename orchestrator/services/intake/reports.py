@@ -85,7 +85,7 @@ def _greet(node: Node, hello: Hello, *, now: datetime) -> None:
     away = "" if is_in_range(address, asked) else f" {address} is not in {asked}, the range of the cluster."
     text = f"The agent of {node.name} started (version {hello.inventory.agent}).{moved}{away}"
     transitions.record(kind="agent_started", text=text, node=node)
-    live.announce(live.MACHINES, [live.node_changed(node_id=node.pk, state=node.state, reason=node.state_reason)])
+    live.announce(live.MACHINES, [live.node_changed(node)])
 
 
 def _store_load(heartbeats: Sequence[tuple[Node, Heartbeat]], *, now: datetime) -> None:
@@ -96,7 +96,7 @@ def _store_load(heartbeats: Sequence[tuple[Node, Heartbeat]], *, now: datetime) 
     for node, heartbeat in latest.values():
         node.sample = live.jsonable(plain(heartbeat.sample))
         node.holding = live.jsonable(plain(heartbeat.replicas))
-        samples[node.pk] = [live.sample_taken(node_id=node.pk, sample=node.sample, replicas=node.holding)]
+        samples[node.pk] = [live.sample_taken(node)]
     update_rows(
         Node,
         {node.pk: (now, node.sample, node.holding) for node, _ in latest.values()},
