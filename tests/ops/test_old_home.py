@@ -47,7 +47,7 @@ def then(home: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def stack(home: Path) -> Iterator[Stack]:
-    with Stack(home) as running:
+    with Stack(home, nodes=3) as running:
         yield running
 
 
@@ -76,7 +76,7 @@ def test_every_page_of_then_opens(stack: Stack, then: Any) -> None:
 
 def test_the_running_gang_goes_on_from_its_newest_checkpoint(stack: Stack, then: Any) -> None:
     job, left = then["open"]["running"], then["disk"]["running"]
-    done = stack.wait_for_job(job, "succeeded", within_s=90)
+    done = stack.wait_for_job(job, "succeeded")
     (restart,) = stack.get(f"/jobs/{job}/restarts")
     assert (restart["cause"], restart["counted"], restart["step_resumed"]) == ("node_lost", False, left["saved"])
     assert restart["step_reached"] == left["said"]["worker:0"]["steps"][-1]
@@ -87,12 +87,30 @@ def test_the_running_gang_goes_on_from_its_newest_checkpoint(stack: Stack, then:
     assert again == list(range(left["saved"] + 1, done["total_steps"] + 1))
 
 
-def test_the_running_script_begins_anew(stack: Stack, then: Any) -> None:
-    job = then["open"]["running script"]
-    done = stack.wait_for_job(job, "succeeded", within_s=90)
+def test_a_gang_that_lost_a_process_unseen_is_launched_again(stack: Stack, then: Any) -> None:
+    job, left = then["open"]["lost a peer"], then["disk"]["lost a peer"]
+    done = stack.wait_for_job(job, "succeeded")
     (restart,) = stack.get(f"/jobs/{job}/restarts")
-    assert (done["attempt"], restart["cause"], restart["counted"]) == (2, "node_lost", False)
-    check_everything_is_stored(stack, job, then["disk"]["running script"]["said"])
+    assert (restart["cause"], restart["counted"], restart["step_resumed"]) == ("signal", False, left["saved"])
+    assert restart["reason"].startswith(f"worker 1 on {restart['node']} was killed by signal 9 (SIGKILL)")
+    assert done["attempt"] == 2
+    check_everything_is_stored(stack, job, left["said"])
+
+
+def test_a_script_that_was_killed_unseen_begins_anew(stack: Stack, then: Any) -> None:
+    job = then["open"]["killed"]
+    done = stack.wait_for_job(job, "succeeded")
+    (restart,) = stack.get(f"/jobs/{job}/restarts")
+    assert (done["attempt"], restart["cause"], restart["counted"]) == (2, "signal", False)
+    check_everything_is_stored(stack, job, then["disk"]["killed"]["said"])
+
+
+def test_a_program_that_failed_unseen_has_failed(stack: Stack, then: Any) -> None:
+    job = then["open"]["failed"]
+    done = ended(stack, job)
+    assert (done["status"], done["cause"], done["attempt"]) == ("failed", "exception", 1)
+    assert re.search(r"worker 0 on node-\d failed: ValueError: no such order \(in recipe.py, line \d+", done["reason"])
+    check_everything_is_stored(stack, job, then["disk"]["failed"]["said"])
 
 
 def test_what_waited_for_room_runs(stack: Stack, then: Any) -> None:
@@ -100,9 +118,7 @@ def test_what_waited_for_room_runs(stack: Stack, then: Any) -> None:
 
 
 def test_what_waited_for_another_try_ends_when_it_fails_in_the_same_way(stack: Stack, then: Any) -> None:
-    path = f"/jobs/{then['open']['tried again']}"
-    until(lambda: stack.get(path)["status"] in TERMINAL, within_s=60, what=lambda: str(stack.get(path)))
-    done = stack.get(path)
+    done = ended(stack, then["open"]["tried again"])
     assert (done["status"], done["cause"], done["attempt"]) == ("failed", "exception", 2)
     assert "ValueError: no such order" in done["reason"]
 
@@ -121,6 +137,11 @@ def test_what_was_asked_for_then_can_be_asked_for_again(stack: Stack, then: Any)
             again = stack.post(f"/jobs/{job['id']}/retry")
             stack.post(f"/jobs/{again['id']}/stop")
             assert as_of_then(again["spec"], job["spec"]) == job["spec"]
+
+
+def ended(stack: Stack, job: int) -> Any:
+    """The job once it has ended, however."""
+    return until(lambda: (now := stack.get(f"/jobs/{job}"))["status"] in TERMINAL and now, within_s=60)
 
 
 def check_everything_is_stored(stack: Stack, job: int, said: Any) -> None:

@@ -9,9 +9,9 @@ A version that has no such folder yet gets a copy of it, with its own names in t
 installation is stopped as by Ctrl-C.
 
 The archive holds `data/` as it was left, without logs and sockets, and `then.json`: what REST said of every job, and
-what the spools and checkpoints of the running ones held when everything had ended. Nothing that a later start reads
-names the folder's place, so it can be unpacked anywhere. The processes' boot id is replaced by one that no machine has:
-they ran before the power was cut.
+what the spools and checkpoints of the running ones held when everything had ended. Some of these ended unseen, when no
+agent ran any more. Nothing that a later start reads names the folder's place, so it can be unpacked anywhere. The
+processes' boot id is replaced by one that no machine has: they ran before the power was cut.
 """
 
 import argparse
@@ -30,20 +30,22 @@ import psutil
 from tests.e2e.stack import Stack, until
 from worker_agent.machine.processes import boot_id
 from worker_agent.protocol.codec import decode_record
-from worker_agent.protocol.records import Log, Points
+from worker_agent.protocol.records import Exit, Log, Points, Record
 from worker_agent.replica.spool import tail
 
+NODES = ("node-1", "node-2", "node-3")
 NO_BOOT = "00000000-0000-0000-0000-000000000000"
 PARTS = ("restarts", "events", "artifacts", "checkpoints", "series?points=20000")
 
 PACED = """
+import os
 import time
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-PARAMS = {"pause_ms": {"type": "int", "default": 100, "min": 0, "max": 1000, "help": "Between two steps"}}
+PARAMS = {"pause_ms": {"type": "int", "default": 100, "min": 0, "max": 1000, "help": "Between two steps, then"}}
 
 
 class Pace(keras.callbacks.Callback):
@@ -54,7 +56,8 @@ class Pace(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         if batch % 5 == 0:
             print("batch", batch, flush=True)
-        time.sleep(self.pause_s)
+        if os.path.exists("READY_FILE"):
+            time.sleep(self.pause_s)
 
 
 def callbacks(params):
@@ -72,7 +75,12 @@ def build_dataset(params, split):
     return tf.data.Dataset.from_tensor_slices((x, x.sum(axis=1, keepdims=True)))
 """
 RAISES = PACED.replace("    x = np", "    raise ValueError('no such order')\n    x = np")
+RAISES_LATER = PACED.replace(
+    "        if os",
+    "        if os.path.exists('READY_FILE.no'):\n            raise ValueError('no such order')\n        if os",
+)
 SCRIPT = """
+import os
 import time
 
 import trainyard
@@ -80,7 +88,8 @@ import trainyard
 for step in range(1, 41):
     trainyard.log(step, loss=1 / step)
     print("step", step, flush=True)
-    time.sleep(PAUSE_S)
+    if os.path.exists("READY_FILE"):
+        time.sleep(0.5)
 """
 
 TEN_STEPS_AN_EPOCH = {"global_batch_size": 32, "steps_per_execution": 1}
@@ -127,20 +136,21 @@ class Yard(Stack):
         self.wait_for_job(job, "stopped")
 
 
-def source(text: str, filename: str = "recipe.py") -> dict[str, Any]:
-    return {"code": {"filename": filename, "text": text}}
+def program(yard: Yard, text: str, filename: str = "recipe.py") -> dict[str, Any]:
+    """Slow while the installation is up, so that it is killed at work; without a pause wherever it goes on."""
+    return {"code": {"filename": filename, "text": text.replace("READY_FILE", str(yard.ready_file))}}
 
 
-def script(pause_s: float) -> dict[str, Any]:
-    return {"kind": "script", **source(SCRIPT.replace("PAUSE_S", str(pause_s)), "count.py")}
+def script(yard: Yard) -> dict[str, Any]:
+    return {"kind": "script", **program(yard, SCRIPT, "count.py")}
 
 
 def make_history(yard: Yard) -> int:
     """Jobs that have ended in every way, and one that is paused; the number of a check on the nodes."""
-    paced = source(PACED) | TEN_STEPS_AN_EPOCH
+    paced = program(yard, PACED) | TEN_STEPS_AN_EPOCH
     succeeded = yard.make("succeeded", **DIGITS, **GANG, global_batch_size=128, env={"WHO": "then"})
-    counted = yard.make("script", **script(0))
-    failed = yard.make("failed", **source(RAISES))
+    counted = yard.make("script", **script(yard))
+    failed = yard.make("failed", **program(yard, RAISES))
     yard.wait_for_job(succeeded, "succeeded")
     yard.wait_for_job(counted, "succeeded")
     until(lambda: yard.get(f"/jobs/{failed}")["status"] == "failed", within_s=60)
@@ -168,19 +178,22 @@ def make_history(yard: Yard) -> int:
 
 
 def make_work(yard: Yard) -> dict[str, int]:
-    """A gang and a script that take every device, and what waits for room: by name, the jobs that have not ended."""
-    failing = yard.make("tried again", **source(RAISES), max_restarts=3)
-    until(lambda: yard.get(f"/jobs/{failing}/restarts"), within_s=60)
-    paced = source(PACED) | TEN_STEPS_AN_EPOCH | {"params": {"pause_ms": 200}}
-    running = yard.make("running", **paced, **GANG, epochs=6, checkpoint_steps=5)
-    yard.wait_for_job(running, "running")
-    counting = yard.make("running script", **GANG, **script(0.2))
-    waiting = yard.make("waiting", **DIGITS, epochs=1, checkpoints_kept=0, seed=7)
+    """What takes every device, and what waits for room: by name, the jobs that have not ended."""
+    jobs = {}
+    paced = program(yard, PACED) | TEN_STEPS_AN_EPOCH | {"params": {"pause_ms": 500}, "checkpoint_steps": 5}
+    jobs["running"] = yard.make("running", **paced, **GANG, epochs=10)
+    jobs["lost a peer"] = yard.make("lost a peer", **paced, **GANG, epochs=10)
+    jobs["failed"] = yard.make("failed", **paced | program(yard, RAISES_LATER), epochs=20)
+    for name in ("running", "lost a peer", "failed"):
+        yard.wait_for_step(jobs[name], 12)
+    jobs["tried again"] = yard.make("tried again", **program(yard, RAISES), max_restarts=3)
+    until(lambda: yard.get(f"/jobs/{jobs['tried again']}/restarts"), within_s=60)
+    jobs["killed"] = yard.make("killed", **script(yard))
+    jobs["waiting"] = yard.make("waiting", **DIGITS, epochs=1, checkpoints_kept=0, seed=7)
     for each in NEVER_LAUNCHED:
         yard.end(yard.make(f"never launched, {each['strategy']}", **DIGITS | each | {"params": {}}))
-    yard.wait_for_step(running, 15)
-    yard.wait_for_step(counting, 4)
-    return {"running": running, "running script": counting, "waiting": waiting, "tried again": failing}
+    yard.wait_for_step(jobs["killed"], 4)
+    return jobs
 
 
 def told(yard: Yard, check: int) -> dict[str, Any]:
@@ -199,28 +212,35 @@ def told(yard: Yard, check: int) -> dict[str, Any]:
     return answers
 
 
-def cut_power(yard: Yard) -> None:
-    """Kill everything. Before, nobody stores what is reported for a moment; then nobody ships what is said."""
+def cut_power(yard: Yard, jobs: dict[str, int]) -> None:
+    """Kill everything. Before, nobody stores what is reported for a moment; then nobody ships what is said, and three
+    jobs end."""
+    victims = {name: yard.get(f"/jobs/{jobs[name]}/replicas") for name in ("lost a peer", "failed", "killed")}
+    spools = [spool_of(yard.data, row) for rows in victims.values() for row in rows]
     up = psutil.Process(int((yard.data / "up.lock").read_text()))
-    up.suspend()
-    psutil.Process(yard.pid_of("ingest")).suspend()
-    time.sleep(1.2)
     everybody = [up, *up.children(recursive=True)]
-    for name in ("node-1", "node-2"):
-        os.kill(yard.pid_of(name), signal.SIGKILL)
-    time.sleep(1.2)
-    for process in {*everybody, *up.children(recursive=True)}:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    yard.kill()
+    try:
+        up.suspend()
+        psutil.Process(yard.pid_of("ingest")).suspend()
+        time.sleep(1.2)
+        for name in NODES:
+            os.kill(yard.pid_of(name), signal.SIGKILL)
+        Path(f"{yard.ready_file}.no").touch()
+        for name in ("lost a peer", "killed"):
+            os.kill(victims[name][-1]["pid"], signal.SIGKILL)
+        until(lambda: all(any(isinstance(each, Exit) for each in said_in(spool)) for spool in spools), within_s=20)
+    finally:
+        for process in {*everybody, *up.children(recursive=True)}:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        yard.kill()
 
 
 def found_on_disk(data: Path, job: int, answers: dict[str, Any]) -> dict[str, Any]:
     """What the processes of a running job had said and saved: points, output, the newest complete checkpoint."""
     said = {}
     for row in answers[f"/jobs/{job}/replicas?attempt=1"]:
-        spool = data / "agents" / row["node"] / "replicas" / f"{row['id']}-1" / "spool"
-        records = [decode_record(each) for stream in ("trainer", "shim") for each in tail(spool / stream)]
+        records = said_in(spool_of(data, row))
         losses = [each for each in records if isinstance(each, Points) and "loss" in each.names]
         said[f"{row['role']}:{row['index']}"] = {
             "steps": [step for each in losses for step in each.steps],
@@ -228,6 +248,14 @@ def found_on_disk(data: Path, job: int, answers: dict[str, Any]) -> dict[str, An
         }
     saved = data.glob(f"agents/*/checkpoints/{job}-1/step-*/complete.json")
     return {"said": said, "saved": max((json.loads(each.read_text())["step"] for each in saved), default=None)}
+
+
+def spool_of(data: Path, row: Any) -> Path:
+    return data / "agents" / row["node"] / "replicas" / f"{row['id']}-{row['attempt']}" / "spool"
+
+
+def said_in(spool: Path) -> list[Record]:
+    return [decode_record(each) for stream in ("trainer", "shim") for each in tail(spool / stream)]
 
 
 def pack(home: Path, archive: Path) -> None:
@@ -250,17 +278,18 @@ def main() -> None:
     parser.add_argument("--stop", action="store_true", help="stop it in order instead of cutting the power")
     given = parser.parse_args()
     given.home.mkdir()
-    with Yard(given.home) as yard:
+    with Yard(given.home, nodes=len(NODES)) as yard:
         check = make_history(yard)
-        open_jobs = make_work(yard)
+        jobs = make_work(yard)
         answers = told(yard, check)
         if not given.stop:
-            cut_power(yard)
-    found = {name: found_on_disk(yard.data, job, answers) for name, job in open_jobs.items() if "running" in name}
-    then = {"rest": answers, "open": open_jobs, "disk": found}
-    (given.home / "then.json").write_text(json.dumps(then, indent=1))
-    for name, status in (("running", "running"), ("running script", "running"), ("waiting", "submitted")):
-        assert answers[f"/jobs/{open_jobs[name]}"]["status"] == status, name
+            cut_power(yard, jobs)
+    statuses = {name: answers[f"/jobs/{job}"]["status"] for name, job in jobs.items()}
+    at_work = [name for name, status in statuses.items() if status == "running"]
+    assert at_work == ["running", "lost a peer", "failed", "killed"], statuses
+    assert statuses["waiting"] == statuses["tried again"] == "submitted", statuses
+    disk = {name: found_on_disk(yard.data, jobs[name], answers) for name in at_work}
+    (given.home / "then.json").write_text(json.dumps({"rest": answers, "open": jobs, "disk": disk}, indent=1))
     pack(given.home, given.archive)
 
 
