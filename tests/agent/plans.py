@@ -4,7 +4,7 @@ from pathlib import Path
 
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
-from worker_agent.protocol.plan import Plan
+from worker_agent.protocol.plan import Plan, plan_in
 from worker_agent.protocol.states import DeviceKind, Role, Strategy
 
 
@@ -39,14 +39,5 @@ def make_launch(*, spec: JobSpec | None = None, **changes: object) -> Launch:
 def make_plan(folder: Path, launch: Launch | None = None, *, kill_grace_s: float = 10.0) -> Plan:
     for name in ("code", "spool", "artifacts", "scratch"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    return Plan(
-        launch=launch or make_launch(),
-        folder=str(folder),
-        code=str(folder / "code"),
-        entry=str(folder / "code" / "recipe.py"),
-        spool=str(folder / "spool"),
-        artifacts=str(folder / "artifacts"),
-        scratch=str(folder / "scratch"),
-        notify=str(folder / "notify.sock"),
-        kill_grace_s=kill_grace_s,
-    )
+    launch = launch or make_launch()
+    return plan_in(folder, launch, notify=str(folder / "notify.sock"), kill_grace_s=kill_grace_s)

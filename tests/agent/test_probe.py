@@ -194,21 +194,23 @@ def test_a_folder_that_is_not_there_or_cannot_be_written(ask: Ask, told: Told, t
     assert finding.why == "it does not exist"
     assert not (tmp_path / "absent").exists(), "a place that is not mounted is not made"
     (tmp_path / "file").write_text("not a folder")
-    (finding,) = checkpoint_place.problems_of(str(tmp_path / "file"), tried=tmp_path / "file" / "tried")
-    assert finding.why == "not a directory"
+    with checkpoint_place.marked(str(tmp_path / "file"), key=KEY, node="a") as (finding,):
+        assert finding.why == "not a directory"
 
 
 def test_a_disk_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
-    monkeypatch.setattr(checkpoint_place, "_look", lambda folder, tried: released.wait(30) and [])
-    (finding,) = checkpoint_place.problems_of(str(tmp_path), tried=tmp_path / "tried", patience_s=0.05)
-    released.set()
+    monkeypatch.setattr(checkpoint_place, "_problems", lambda *_: released.wait(30) and [])
+    with checkpoint_place.marked(str(tmp_path), key=KEY, node="a", patience_s=0.05) as (finding,):
+        released.set()
     assert "has not answered" in finding.why
 
 
 def test_a_full_disk_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint_place, "FREE_BYTES", 1 << 62)
-    (finding,) = checkpoint_place.problems_of(str(tmp_path), tried=tmp_path / "tried")
+    with checkpoint_place.marked(str(tmp_path), key=KEY, node="a") as (finding,):
+        assert [path.name for path in tmp_path.iterdir()] == [f".trainyard-{KEY}-a"]
+    assert list(tmp_path.iterdir()) == []
     assert not finding.blocks
     assert "nearly full" in finding.what
 

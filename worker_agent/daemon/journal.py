@@ -16,7 +16,7 @@ from worker_agent.machine.durable import write_atomically
 from worker_agent.protocol.checkpoint import Restore
 from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.commands import Launch
-from worker_agent.protocol.plan import Plan
+from worker_agent.protocol.plan import Plan, plan_in
 from worker_agent.replica.folder import PLAN_FILE, find_exit
 from worker_agent.replica.lease import LEASE_FILE
 
@@ -64,14 +64,9 @@ class Journal:
         """The plan of a launch, and the file that shim and trainer read it from."""
         folder = self.folder(Key(launch.replica_id, launch.attempt))
         restore = launch.restore
-        plan = Plan(
-            launch=launch,
-            folder=str(folder),
-            code=str(folder / "code"),
-            entry=str(folder / "code" / launch.spec.code.entry),
-            spool=str(folder / "spool"),
-            artifacts=str(folder / "artifacts"),
-            scratch=str(folder / "scratch"),
+        plan = plan_in(
+            folder,
+            launch,
             notify=self._notify,
             checkpoints=launch.checkpoints or str(self.checkpoints(launch)),
             restore=(restore.folder or str(self.fetched(restore))) if restore else "",

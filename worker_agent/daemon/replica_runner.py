@@ -261,12 +261,10 @@ def check_port(port: int) -> None:
 def check_checkpoint_place(launch: Launch) -> None:
     """Raise `Refused` when checkpoints cannot be written to the folder that the cluster shares."""
     folder = str(Path(launch.checkpoints).parent)
-    tried = checkpoint_place.marker(folder, key=f"{launch.replica_id}-{launch.attempt}", node="launch")
-    problem = next((each for each in checkpoint_place.problems_of(folder, tried=tried) if each.blocks), None)
-    if problem is not None:
-        raise Refused(Cause.LAUNCH_REFUSED, f"{problem.what[:1].upper()}{problem.sentence[1:]}.")
-    with contextlib.suppress(OSError):
-        tried.unlink()
+    with checkpoint_place.marked(folder, key=f"{launch.replica_id}-{launch.attempt}", node="launch") as problems:
+        blocking = next((problem for problem in problems if problem.blocks), None)
+    if blocking is not None:
+        raise Refused(Cause.LAUNCH_REFUSED, f"{blocking.what[:1].upper()}{blocking.sentence[1:]}.")
 
 
 def _grace_s(replica: _Replica) -> float:

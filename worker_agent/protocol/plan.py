@@ -1,5 +1,8 @@
 """The trainer's plan: the one file (`plan.json`) that the agent writes and shim and training process read."""
 
+from pathlib import Path
+from typing import Any
+
 import msgspec
 
 from worker_agent.protocol.commands import Launch
@@ -9,13 +12,11 @@ LEASE_GRACE_S = 5.0
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan's program is not run, but looked at once in a sandbox with these limits; `trains` as in `Probe`.
-    `gpus` says that the node has GPUs, though the program does not see them there."""
+    """The plan's program is not run, but looked at once in a sandbox, for `time_s`; `trains` as in `Probe`. `gpus` says
+    that the node has GPUs, though the program does not see them there."""
 
     trains: bool
     time_s: float
-    memory_bytes: int
-    nice: int
     gpus: bool = True
 
 
@@ -44,3 +45,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     environments: str = ""
     lease: str = ""
     trial: Trial | None = None
+
+
+def plan_in(folder: Path, launch: Launch, **more: Any) -> Plan:
+    """The plan of a launch whose parts all lie in one folder."""
+    parts: dict[str, Any] = {part: str(folder / part) for part in ("code", "spool", "artifacts", "scratch")}
+    entry = str(folder / "code" / launch.spec.code.entry)
+    return Plan(launch=launch, folder=str(folder), entry=entry, **parts, **more)

@@ -26,16 +26,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from worker_agent.machine import sandbox
 from worker_agent.protocol import codec
 from worker_agent.protocol.plan import Plan, Trial
 from worker_agent.protocol.states import Kind
 from worker_agent.replica.folder import OUTPUT_FILE
-from worker_agent.replica.shim import become_child, child_environment, supervise
+from worker_agent.replica.shim import become_child, supervise
 from worker_agent.trainer.outcome import ExitCode
 from worker_agent.trainer.script import launcher
 from worker_agent.trainer.training_run import from_plan
 from worker_agent.trainer.trial import build
+from worker_agent.trainer.trial import process as trial_process
 
 FLAVOURS = ("keras3", "tf_keras")
 SYNCHRONOUS = (
@@ -238,30 +238,17 @@ def _be_sandbox(plan: Plan, trial: Trial, line: socket.socket) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         line.sendall(f"{os.getpid()}\n".encode())
         _redirect(os.open(Path(plan.folder) / OUTPUT_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-        os.chdir(plan.code)
-        code = sandbox.run(
-            partial(_check_cold if needs_fresh_import(plan) else _check_warm, Path(plan.folder)),
-            child_environment(plan, dict(os.environ)),
-            time_s=trial.time_s,
-            memory_bytes=trial.memory_bytes,
-            nice=trial.nice,
-            line=line,
-        )
-        line.sendall(f"{code}\n".encode())
+        build_program = trial_process.start_cold if needs_fresh_import(plan) else _build_warm
+        trial_process.run(plan, trial, partial(build_program, plan.folder), line)
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(0)
 
 
-def _check_warm(folder: Path, environment: dict[str, str]) -> int:
+def _build_warm(folder: str, environment: dict[str, str]) -> int:
     _be_trainer(environment, 1)
-    return build.main(folder)
-
-
-def _check_cold(folder: Path, environment: dict[str, str]) -> int:
-    command = [sys.executable, "-P", "-m", "worker_agent.trainer.trial.build", str(folder)]
-    os.execve(sys.executable, command, environment)
+    return build.main(Path(folder))
 
 
 def _collect_children() -> None:

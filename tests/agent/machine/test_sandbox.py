@@ -1,5 +1,6 @@
 """A program within limits: its status, its time, its memory, and nothing of it left."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,24 @@ from tests.waiting import wait_until
 from worker_agent.machine.processes import identify
 from worker_agent.machine.sandbox import TIMED_OUT
 
+SANDBOX = """
+import os, socket, sys
+from worker_agent.machine import sandbox
 
-def in_sandbox(program: str, *, time_s: float = 30.0, memory_bytes: int = 1 << 30) -> subprocess.CompletedProcess[str]:
-    limits = ["--time-s", str(time_s), "--memory-bytes", str(memory_bytes)]
-    command = [sys.executable, "-m", "worker_agent.machine.sandbox", *limits, "--", sys.executable, "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def become(environment):
+    os.execve(sys.executable, [sys.executable, "-c", sys.argv[2]], environment)
+
+line = socket.socket(fileno=os.dup(0))
+limits = {"time_s": float(sys.argv[1]), "memory_bytes": 1 << 30, "nice": 19}
+sys.exit(sandbox.run(become, os.environ, line, **limits))
+"""
+
+
+def in_sandbox(program: str, *, time_s: float = 30.0) -> subprocess.CompletedProcess[str]:
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-c", SANDBOX, str(time_s), program]
+    with ours, theirs:
+        return subprocess.run(command, stdin=theirs, capture_output=True, text=True, timeout=60, check=False)
 
 
 @pytest.mark.parametrize(
@@ -49,16 +63,16 @@ while not os.path.exists({str(tmp_path / "pid")!r}) or not open({str(tmp_path / 
     assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
 
 
-def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:
+def test_it_ends_with_whoever_waits_for_it(tmp_path: Path) -> None:
+    """Whose end of the line closes, however that ended."""
     pid = tmp_path / "pid"
     program = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
-    limits = ["--time-s", "60", "--memory-bytes", str(1 << 30)]
-    command = [sys.executable, "-m", "worker_agent.machine.sandbox", *limits, "--", sys.executable, "-c", program]
-    agent = subprocess.Popen([sys.executable, "-c", f"import subprocess; subprocess.run({command!r})"])
-    wait_until(lambda: pid.exists() and pid.read_text())
-    agent.kill()
-    agent.wait()
-    wait_until(lambda: identify(int(pid.read_text())) is None)
+    ours, theirs = socket.socketpair()
+    with theirs, subprocess.Popen([sys.executable, "-c", SANDBOX, "60", program], stdin=theirs) as process:
+        wait_until(lambda: pid.exists() and pid.read_text())
+        ours.close()
+    assert process.returncode == TIMED_OUT
+    assert identify(int(pid.read_text())) is None
 
 
 def test_it_stands_behind_everything_else_and_has_no_network_where_that_can_be() -> None:

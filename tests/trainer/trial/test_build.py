@@ -186,7 +186,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
         plan = make_plan(folder, make_launch(spec=make_spec(**fields), devices=[]))
         Path(plan.entry).write_text(text)
         if name.endswith("not trained"):
-            trial = Trial(trains=False, time_s=0, memory_bytes=0, nice=0)
+            trial = Trial(trains=False, time_s=0)
             plan = msgspec.structs.replace(plan, trial=trial)
         (folder / PLAN_FILE).write_bytes(encode_plan(plan))
         folders.append((name, folder))

@@ -239,7 +239,7 @@ def test_it_ends_when_nobody_waits_any_more(build: Build, tmp_path: Path) -> Non
 
 def test_it_ends_with_the_agent(tmp_path: Path, warm: Zygotes) -> None:
     """Whose end of the line closes with it, however it ended."""
-    trial = Trial(trains=False, time_s=100.0, memory_bytes=8 << 30, nice=0)
+    trial = Trial(trains=False, time_s=100.0)
     plan = msgspec.structs.replace(make_plan(tmp_path, make_launch(devices=[])), trial=trial)
     Path(plan.entry).write_text(SOUND + STAYS.replace("PLACE", repr(str(tmp_path / "pid"))))
     (tmp_path / PLAN_FILE).write_bytes(encode_plan(plan))

@@ -1,9 +1,8 @@
 """Builds a job's program once on this node, in a sandbox: a preflight's look at what only running it can show.
 
-The program lies in a folder of its own and runs on the CPU, without TF_CONFIG, and below whatever trains here unless a
-job waits for it (`worker_agent/machine/sandbox.py`, `worker_agent/trainer/trial/build.py`). The sandbox is forked by
-the zygote, or started cold where there is none; what a program that has ended its sandbox leaves running is ended here,
-by the TMPDIR that it has to itself. Called by `prober.py`, one program at a time.
+The program lies in a folder of its own and runs on the CPU, without TF_CONFIG (`worker_agent/trainer/trial`). Its
+sandbox is forked by the zygote, or started cold where there is none; what a program that has ended its sandbox leaves
+running is ended here, by the TMPDIR that it has to itself. Called by `prober.py`, one program at a time.
 """
 
 import contextlib
@@ -20,32 +19,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-import psutil
 import structlog
 
 from worker_agent.daemon.settings import program_environment
 from worker_agent.daemon.transfer.program_store import CodeRefused, CodeStore
 from worker_agent.daemon.zygotes import Zygotes
-from worker_agent.machine.sandbox import LOWEST_PRIORITY, TIMED_OUT
+from worker_agent.machine.sandbox import TIMED_OUT
 from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.commands import Launch, Probe
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.plan import Plan, Trial
+from worker_agent.protocol.plan import Trial, plan_in
 from worker_agent.protocol.states import DeviceKind, Role
-from worker_agent.replica.cleanup import SCRATCH, end_using
+from worker_agent.replica.cleanup import end_using
 from worker_agent.replica.folder import OUTPUT_FILE, PLAN_FILE, RESULT_FILE
-from worker_agent.replica.shim import child_environment
 
 BUSY_S = 20.0
-MEMORY_BYTES_MIN = 4 << 30
 
 _OUTPUT_CHARS = 500
 _TICK_S = 0.1
 _END_S = 10.0
 
 log = structlog.get_logger("building")
-
-Result = tuple[list[Finding], dict[str, str]]
 
 
 class Built(NamedTuple):
@@ -73,41 +67,39 @@ class Builder:
             finding = Finding("the program was not built", why, "Check again in a moment", blocks=False)
             return Built([finding], tried=False)
         folder = self._root / str(probe.preflight_id)
+        scratch = folder / "scratch"
         try:
-            return self._build(_plan(probe, folder), _trial(probe, gpus=gpus), wait)
+            scratch.mkdir(parents=True, mode=0o700)
+            return self._build(probe, folder, Trial(trains=probe.trains, time_s=probe.build_limit_s, gpus=gpus), wait)
         except CodeRefused as error:
-            finding = Finding("the program did not reach the node", _clause(str(error)), "Check again")
-            return Built([finding], tried=False)
+            why = str(error)[:1].lower() + str(error)[1:].rstrip(".")
+            return Built([Finding("the program did not reach the node", why, "Check again")], tried=False)
         finally:
-            if left := end_using(folder / SCRATCH):
+            if left := end_using(scratch):
                 log.warning("not all of a tried program could be ended", left=[each.leftover.words for each in left])
             shutil.rmtree(folder, ignore_errors=True)
             self._lock.release()
 
-    def _build(self, plan: Plan, trial: Trial, wait: Callable[[float], bool]) -> Built:
-        folder = Path(plan.folder)
-        for part in (plan.scratch, plan.artifacts):
-            Path(part).mkdir(parents=True, mode=0o700)
-        self._code.install(plan.launch.spec.code, Path(plan.code), wait=wait)
-        path = folder / PLAN_FILE
-        path.write_bytes(encode_plan(msgspec.structs.replace(plan, trial=trial)))
-        line = self._zygotes.try_out(path, plan.launch, wait=wait)
-        code = _ended(line, wait=wait) if line else _run_cold(plan, trial, wait=wait)
+    def _build(self, probe: Probe, folder: Path, trial: Trial, wait: Callable[[float], bool]) -> Built:
+        plan = plan_in(folder, _launch_of_nobody(probe), notify="", trial=trial)
+        self._code.install(probe.spec.code, folder / "code", wait=wait)
+        (folder / PLAN_FILE).write_bytes(encode_plan(plan))
+        line = self._zygotes.try_out(folder / PLAN_FILE, plan.launch, wait=wait)
+        code = _ended(line, wait=wait) if line else _run_cold(folder, wait=wait)
         if code == TIMED_OUT:
             why = f"it was still loading after {trial.time_s:g} s, and was ended"
             remedy = "Start it, if it may take that long"
             finding = Finding("the program was not built in time", why, remedy, blocks=False)
             return Built([finding], tried=not wait(0.0))
         try:
-            findings, facts = msgspec.json.decode((folder / RESULT_FILE).read_bytes(), type=Result)
+            return msgspec.json.decode((folder / RESULT_FILE).read_bytes(), type=Built)
         except (OSError, msgspec.DecodeError):
             return Built([_died(code, folder)])
-        return Built(findings, facts)
 
 
-def _plan(probe: Probe, folder: Path) -> Plan:
-    """The plan of a process that is no replica: on the CPU, alone, and nobody listens to it."""
-    launch = Launch(
+def _launch_of_nobody(probe: Probe) -> Launch:
+    """Of a process that is no replica: on the CPU, alone."""
+    return Launch(
         command_id=0,
         replica_id=0,
         job_id=0,
@@ -122,30 +114,22 @@ def _plan(probe: Probe, folder: Path) -> Plan:
         spec=probe.spec,
         env=probe.env,
     )
-    return Plan(
-        launch=launch,
-        folder=str(folder),
-        code=str(folder / "code"),
-        entry=str(folder / "code" / probe.spec.code.entry),
-        spool="",
-        artifacts=str(folder / "artifacts"),
-        scratch=str(folder / SCRATCH),
-        notify="",
-    )
 
 
-def _trial(probe: Probe, *, gpus: bool) -> Trial:
-    return Trial(
-        trains=probe.trains,
-        time_s=probe.build_limit_s,
-        memory_bytes=max(MEMORY_BYTES_MIN, psutil.virtual_memory().available // 2),
-        nice=LOWEST_PRIORITY if probe.trains else 0,
-        gpus=gpus,
-    )
+def _run_cold(folder: Path, *, wait: Callable[[float], bool]) -> int:
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-P", "-m", "worker_agent.trainer.trial.process", str(folder)]
+    environment = program_environment(os.environ)
+    with (folder / OUTPUT_FILE).open("wb") as output, theirs:
+        process = subprocess.Popen(
+            command, env=environment, stdin=theirs.fileno(), stdout=output, stderr=output, start_new_session=True
+        )
+    with process:
+        return _ended(ours, wait=wait)
 
 
 def _ended(line: socket.socket, *, wait: Callable[[float], bool]) -> int:
-    """How the program in the zygote's sandbox ended; that is asked to end when nobody waits any more."""
+    """How the program in the sandbox at the other end ended; that is asked to end it when nobody waits any more."""
     with line, contextlib.suppress(OSError, ValueError):
         while not select.select([line], [], [], _TICK_S)[0]:
             if wait(0.0):
@@ -156,34 +140,9 @@ def _ended(line: socket.socket, *, wait: Callable[[float], bool]) -> int:
     return -signal.SIGKILL  # it was killed before it could say anything
 
 
-def _run_cold(plan: Plan, trial: Trial, *, wait: Callable[[float], bool]) -> int:
-    limits = {"--time-s": trial.time_s, "--memory-bytes": trial.memory_bytes, "--nice": trial.nice}
-    given = [text for name, value in limits.items() for text in (name, str(value))]
-    program = [sys.executable, "-P", "-m", "worker_agent.trainer.trial.build", plan.folder]
-    with (Path(plan.folder) / OUTPUT_FILE).open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "worker_agent.machine.sandbox", *given, "--", *program],
-            cwd=plan.code,
-            env=child_environment(plan, program_environment(os.environ)),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-        while process.poll() is None:
-            if wait(_TICK_S):
-                process.send_signal(signal.SIGTERM)
-                process.wait(_END_S)
-    return process.returncode
-
-
 def _died(code: int, folder: Path) -> Finding:
     said = (folder / OUTPUT_FILE).read_text(errors="replace").strip().splitlines()
     last = f"; it said last: {said[-1][:_OUTPUT_CHARS]}" if said else ""
     number = code - 128 if code > 128 else -code  # the program's end, or the sandbox's own
     how = f"signal {number} ended it" if number > 0 else f"it left with status {code}"
     return Finding("building the program ended its process", f"{how}{last}", "Try the program on one machine first")
-
-
-def _clause(sentence: str) -> str:
-    return sentence[:1].lower() + sentence[1:].rstrip(".")

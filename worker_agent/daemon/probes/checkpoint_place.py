@@ -9,6 +9,7 @@ import os
 import queue
 import shutil
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 from worker_agent.protocol.findings import Finding
@@ -18,25 +19,35 @@ FREE_BYTES = 1 << 30
 
 
 def marker(folder: str, *, key: str, node: str) -> Path:
-    """The file that a node leaves while it is tried whether all nodes see the same folder."""
+    """The file of a node, by which the others see that its folder is theirs."""
     return Path(folder) / f".trainyard-{key}-{node}"
 
 
-def problems_of(folder: str, *, tried: Path, patience_s: float = PATIENCE_S) -> list[Finding]:
-    """What is wrong with the folder; writes the file `tried` into it and leaves it there for the caller to remove."""
-    answers: queue.SimpleQueue[list[Finding]] = queue.SimpleQueue()
-    look = threading.Thread(target=lambda: answers.put(_look(folder, tried)), name="checkpoint-place", daemon=True)
-    look.start()
+@contextlib.contextmanager
+def marked(folder: str, *, key: str, node: str, patience_s: float = PATIENCE_S) -> Iterator[list[Finding]]:
+    """What is wrong with the folder, if there is one to share. Meanwhile the node's file lies in it, unless the disk
+    has not answered."""
+    if not folder:
+        yield []
+        return
+    mark, answers = marker(folder, key=key, node=node), queue.SimpleQueue[list[Finding]]()
+    threading.Thread(target=lambda: answers.put(_problems(folder, mark)), name="checkpoint-place", daemon=True).start()
     try:
-        return answers.get(timeout=patience_s)
+        problems = answers.get(timeout=patience_s)
     except queue.Empty:
         why = f"the disk has not answered for {patience_s:g} s"
-        return [_unusable(folder, why, "See whether the server of that disk is up, and mount it again")]
-
-
-def _look(folder: str, tried: Path) -> list[Finding]:
+        yield [_unusable(folder, why, "See whether the server of that disk is up, and mount it again")]
+        return
     try:
-        _write(tried)
+        yield problems
+    finally:
+        with contextlib.suppress(OSError):
+            mark.unlink()
+
+
+def _problems(folder: str, mark: Path) -> list[Finding]:
+    try:
+        _write(mark)
         free_bytes = shutil.disk_usage(folder).free
     except FileNotFoundError:
         return [_unusable(folder, "it does not exist", "Mount the shared disk there, or make the folder")]
@@ -50,14 +61,14 @@ def _look(folder: str, tried: Path) -> list[Finding]:
     return []
 
 
-def _write(tried: Path) -> None:
-    fresh = tried.with_name(f"{tried.name}.new")
+def _write(mark: Path) -> None:
+    fresh = mark.with_name(f"{mark.name}.new")
     try:
         with fresh.open("wb") as file:
             file.write(b"trainyard")
             file.flush()
             os.fsync(file.fileno())
-        fresh.rename(tried)
+        fresh.rename(mark)
     except OSError:
         with contextlib.suppress(OSError):
             fresh.unlink()

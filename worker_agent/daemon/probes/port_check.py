@@ -10,10 +10,9 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 
+from worker_agent.daemon.probes.checkpoint_place import marker
 from worker_agent.protocol.commands import Door, Probe
 from worker_agent.protocol.findings import Finding
 
@@ -22,25 +21,6 @@ PAUSE_S = 0.1
 
 _LINE_BYTES = 512
 _SEEN, _UNSEEN = b"seen", b"unseen"
-
-
-@dataclass
-class _Meeting:
-    """One node's side: who has still to come."""
-
-    probe: Probe
-    sees: Callable[[str], bool]
-    awaited: set[tuple[str, str]] = field(default_factory=set)
-    complete: asyncio.Event = field(default_factory=asyncio.Event)
-
-
-@dataclass
-class Met:
-    """What a meeting showed: findings, the own doors that were `taken`, and those of others that did not answer."""
-
-    findings: list[Finding] = field(default_factory=list)
-    taken: list[str] = field(default_factory=list)
-    unreached: dict[str, Finding] = field(default_factory=dict)
 
 
 def bound(port: int) -> socket.socket:
@@ -55,92 +35,101 @@ def bound(port: int) -> socket.socket:
     return opened
 
 
-def meet(probe: Probe, *, sees: Callable[[str], bool]) -> Met:
-    """Open the node's own doors and visit the others, for `probe.window_s` at the longest.
+class Meeting:
+    """One node's side. What it shows: findings, the own doors that were `taken`, and those of others that did not
+    answer."""
 
-    `sees(name)` tells whether the file that the node `name` has put into the shared folder is there.
-    """
-    return asyncio.run(_meet(_Meeting(probe, sees)))
+    def __init__(self, probe: Probe) -> None:
+        self.findings: list[Finding] = []
+        self.taken: list[str] = []
+        self.unreached: dict[str, Finding] = {}
+        self._probe = probe
+        self._greeting = f"trainyard-probe {probe.key}".encode()
+        self._has_place = False
+        self._awaited: set[tuple[str, str]] = set()
+        self._complete = asyncio.Event()
 
+    def hold(self, *, has_place: bool) -> None:
+        """Open the node's own doors and visit the others, for the probe's `window_s` at the longest. `has_place`: the
+        files of other nodes are looked for in the shared folder."""
+        self._has_place = has_place
+        asyncio.run(self._hold())
 
-async def _meet(meeting: _Meeting) -> Met:
-    probe, met = meeting.probe, Met()
-    deadline = asyncio.get_running_loop().time() + probe.window_s
-    async with contextlib.AsyncExitStack() as stack:
-        for door in probe.own:
-            try:
-                opened = bound(door.port)
-                server = await asyncio.start_server(partial(_host, meeting, door.label), sock=opened, limit=_LINE_BYTES)
-            except OSError as error:
-                met.findings.append(_taken(probe, door, error))
-                met.taken.append(door.label)
-                continue
-            stack.push_async_callback(server.wait_closed)
-            stack.callback(server.close)
-            meeting.awaited |= {(door.label, other.node) for other in probe.others}
-        await asyncio.gather(*(_visit(probe, door, met, deadline) for door in probe.others))
-        if meeting.awaited:  # whoever could not come says so itself
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(deadline):
-                    await meeting.complete.wait()
-    return met
-
-
-async def _host(meeting: _Meeting, label: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer one visitor, who leaves first, so that nothing of the port is left over."""
-    with contextlib.suppress(OSError, TimeoutError, ValueError):
-        async with asyncio.timeout(VISIT_S):
-            greeting, _, name = (await reader.readline()).strip().rpartition(b" ")
-            visitor = name.decode("ascii", "replace")
-            if greeting == _greeting(meeting.probe) and visitor in {door.node for door in meeting.probe.others}:
-                answer = _SEEN if await asyncio.to_thread(meeting.sees, visitor) else _UNSEEN
-                writer.write(greeting + b" " + answer + b"\n")
-                await writer.drain()
-                await reader.read(1)
-                meeting.awaited.discard((label, visitor))
-    writer.close()
-    if not meeting.awaited:
-        meeting.complete.set()
-
-
-async def _visit(probe: Probe, door: Door, met: Met, deadline: float) -> None:
-    """Until the door answers, or the time is over."""
-    loop, problem = asyncio.get_running_loop(), "nobody answered there"
-    while (left := deadline - loop.time()) > 0:
-        try:
-            async with asyncio.timeout(min(VISIT_S, left)):
-                reader, writer = await asyncio.open_connection(door.host, door.port, limit=_LINE_BYTES)
+    async def _hold(self) -> None:
+        probe = self._probe
+        deadline = asyncio.get_running_loop().time() + probe.window_s
+        async with contextlib.AsyncExitStack() as stack:
+            for door in probe.own:
                 try:
-                    writer.write(_greeting(probe) + b" " + probe.node.encode() + b"\n")
-                    greeting, _, answer = (await reader.readline()).strip().rpartition(b" ")
-                finally:
-                    writer.close()
-            if greeting == _greeting(probe):
-                if answer != _SEEN:
-                    met.findings.append(_not_shared(probe, door))
-                return
-            problem = "something else answers there"
-        except TimeoutError:
-            problem = "no answer came: a firewall may drop what is sent there, or another program has the port"
-        except (OSError, ValueError) as error:
-            problem = _reason(error)
-        await asyncio.sleep(PAUSE_S)
-    met.unreached[door.label] = Finding(
-        f"{probe.node} does not reach {door.label} at {door.host}:{door.port} on {door.node}",
-        f"{problem}, and the processes of a gang have to reach each other in both directions",
-        f"Open the cluster's port range between {probe.node} and {door.node}, and see that {door.host} is the address "
-        f"at which other nodes reach {door.node}",
-    )
+                    opened = bound(door.port)
+                    server = await asyncio.start_server(partial(self._host, door.label), sock=opened, limit=_LINE_BYTES)
+                except OSError as error:
+                    self.findings.append(_taken(probe, door, error))
+                    self.taken.append(door.label)
+                    continue
+                stack.push_async_callback(server.wait_closed)
+                stack.callback(server.close)
+                self._awaited |= {(door.label, other.node) for other in probe.others}
+            await asyncio.gather(*(self._visit(door, deadline) for door in probe.others))
+            if self._awaited:  # whoever could not come says so itself
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(deadline):
+                        await self._complete.wait()
+
+    async def _host(self, label: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one visitor, who leaves first, so that nothing of the port is left over."""
+        with contextlib.suppress(OSError, TimeoutError, ValueError):
+            async with asyncio.timeout(VISIT_S):
+                greeting, _, name = (await reader.readline()).strip().rpartition(b" ")
+                visitor = name.decode("ascii", "replace")
+                if greeting == self._greeting and visitor in {door.node for door in self._probe.others}:
+                    answer = _SEEN if await asyncio.to_thread(self._sees, visitor) else _UNSEEN
+                    writer.write(greeting + b" " + answer + b"\n")
+                    await writer.drain()
+                    await reader.read(1)
+                    self._awaited.discard((label, visitor))
+        writer.close()
+        if not self._awaited:
+            self._complete.set()
+
+    def _sees(self, node: str) -> bool:
+        """Whether the node's file is in the shared folder, if there is a folder to look into."""
+        return not self._has_place or marker(self._probe.checkpoints, key=self._probe.key, node=node).exists()
+
+    async def _visit(self, door: Door, deadline: float) -> None:
+        """Until the door answers, or the time is over."""
+        node, loop, problem = self._probe.node, asyncio.get_running_loop(), "nobody answered there"
+        while (left := deadline - loop.time()) > 0:
+            try:
+                async with asyncio.timeout(min(VISIT_S, left)):
+                    reader, writer = await asyncio.open_connection(door.host, door.port, limit=_LINE_BYTES)
+                    try:
+                        writer.write(self._greeting + b" " + node.encode() + b"\n")
+                        greeting, _, answer = (await reader.readline()).strip().rpartition(b" ")
+                    finally:
+                        writer.close()
+                if greeting == self._greeting:
+                    if answer != _SEEN:
+                        self.findings.append(_not_shared(self._probe, door))
+                    return
+                problem = "something else answers there"
+            except TimeoutError:
+                problem = "no answer came: a firewall may drop what is sent there, or another program has the port"
+            except (OSError, ValueError) as error:
+                problem = _reason(error)
+            await asyncio.sleep(PAUSE_S)
+        self.unreached[door.label] = Finding(
+            f"{node} does not reach {door.label} at {door.host}:{door.port} on {door.node}",
+            f"{problem}, and the processes of a gang have to reach each other in both directions",
+            f"Open the cluster's port range between {node} and {door.node}, and see that {door.host} is the address at "
+            f"which other nodes reach {door.node}",
+        )
 
 
 def _reason(error: Exception) -> str:
     """The system's own words: asyncio puts others in their place."""
     number = error.errno if isinstance(error, OSError) else None
     return (os.strerror(number) if number and number > 0 else str(error)).lower()
-
-
-def _greeting(probe: Probe) -> bytes:
-    return f"trainyard-probe {probe.key}".encode()
 
 
 def _taken(probe: Probe, door: Door, error: OSError) -> Finding:

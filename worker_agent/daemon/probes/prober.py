@@ -3,17 +3,17 @@
 Each probe has a thread of its own and touches nothing that runs. Called by `agent.py`; what was found goes to `tell`.
 """
 
-import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import structlog
 
-from worker_agent.daemon.probes import checkpoint_place, port_check
+from worker_agent.daemon.probes import checkpoint_place
 from worker_agent.daemon.probes.building import Builder, Built
+from worker_agent.daemon.probes.port_check import Meeting
 from worker_agent.daemon.transfer.program_store import CodeStore
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine.tpu_address import why_silent
@@ -24,16 +24,8 @@ from worker_agent.protocol.states import DeviceKind
 
 PROBES_MAX = 8
 REMEMBERED = 1000
-NOT_BUILT = Built([], tried=False)
 
 log = structlog.get_logger("prober")
-
-
-class _Running(NamedTuple):
-    """A probe under way; `unwanted` is set once nobody waits for it."""
-
-    thread: threading.Thread
-    unwanted: threading.Event
 
 
 class Prober:
@@ -53,94 +45,64 @@ class Prober:
         self._builder = Builder(data, code, zygotes)
         self._devices = devices
         self._tell = tell
-        self._seen: OrderedDict[int, None] = OrderedDict()
-        self._running: dict[int, _Running] = {}
+        self._unwanted: OrderedDict[int, threading.Event] = OrderedDict()
+        self._threads: list[threading.Thread] = []
 
     def begin(self, probe: Probe) -> None:
         """Start it in a thread of its own; one that came before is not done again."""
-        if probe.preflight_id in self._seen:
+        if probe.preflight_id in self._unwanted:
             return
-        self._remember(probe.preflight_id)
-        self._running = {number: each for number, each in self._running.items() if each.thread.is_alive()}
-        if len(self._running) >= PROBES_MAX:
+        wait = self._unwanted_event(probe.preflight_id).wait
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        if len(self._threads) >= PROBES_MAX:
             why = f"{probe.node} has {PROBES_MAX} other checks to do"
             self._say(probe, [Finding("nothing was checked", why, "Check again in a moment", blocks=False)])
             return
-        unwanted = threading.Event()
         name = f"probe-{probe.preflight_id}"
-        thread = threading.Thread(target=self._run, args=(probe, unwanted), name=name, daemon=True)
-        self._running[probe.preflight_id] = _Running(thread, unwanted)
-        thread.start()
+        self._threads.append(threading.Thread(target=self._run, args=(probe, wait), name=name, daemon=True))
+        self._threads[-1].start()
 
     def end(self, preflight_id: int) -> None:
         """Nobody waits for this one any more: end what it is building. One that has not come yet is not begun."""
-        self._remember(preflight_id)
-        if preflight_id in self._running:
-            self._running[preflight_id].unwanted.set()
+        self._unwanted_event(preflight_id).set()
 
     def close(self) -> None:
         """End what is being built; nobody hears of it."""
-        for each in self._running.values():
-            each.unwanted.set()
-        for each in self._running.values():
-            each.thread.join(timeout=2.0)
+        for unwanted in self._unwanted.values():
+            unwanted.set()
+        for thread in self._threads:
+            thread.join(timeout=2.0)
 
-    def _remember(self, preflight_id: int) -> None:
-        self._seen[preflight_id] = None
-        if len(self._seen) > REMEMBERED:
-            self._seen.popitem(last=False)
+    def _unwanted_event(self, preflight_id: int) -> threading.Event:
+        """Set once nobody waits for this one any more."""
+        unwanted = self._unwanted.setdefault(preflight_id, threading.Event())
+        if len(self._unwanted) > REMEMBERED:
+            self._unwanted.popitem(last=False)
+        return unwanted
 
-    def _run(self, probe: Probe, unwanted: threading.Event) -> None:
+    def _run(self, probe: Probe, wait: Callable[[float], bool]) -> None:
         try:
-            self._examine(probe, unwanted)
+            self._examine(probe, wait)
         except Exception as error:
             log.exception("a probe failed", preflight=probe.preflight_id)
             self._say(probe, [Finding(f"{probe.node} could not be checked", str(error), "Read its agent's log")])
 
-    def _examine(self, probe: Probe, unwanted: threading.Event) -> None:
-        findings = [*_absent(probe, self._devices()), *_silent_tpu(probe)]
-        met = port_check.Met()
-        tried = checkpoint_place.marker(probe.checkpoints, key=probe.key, node=probe.node)
-        try:
-            problems = checkpoint_place.problems_of(probe.checkpoints, tried=tried) if probe.checkpoints else []
+    def _examine(self, probe: Probe, wait: Callable[[float], bool]) -> None:
+        devices = self._devices()
+        meeting = Meeting(probe)
+        with checkpoint_place.marked(probe.checkpoints, key=probe.key, node=probe.node) as problems:
             if probe.own:
-                shared = bool(probe.checkpoints) and not any(problem.blocks for problem in problems)
-                met = port_check.meet(probe, sees=_sight(probe) if shared else lambda _name: True)
-        finally:
-            if probe.checkpoints:
-                with contextlib.suppress(OSError):
-                    tried.unlink()
-        findings += [*problems, *met.findings]
-        built = self._build(probe, unwanted) if probe.builds else NOT_BUILT
-        self._say(probe, [*findings, *built.findings], met, built)
+                meeting.hold(has_place=probe.checkpoints != "" and not any(problem.blocks for problem in problems))
+        built = Built([], tried=False)
+        if probe.builds:
+            gpus = any(device.kind == DeviceKind.GPU for device in devices)
+            built = self._builder.build(probe, wait=wait, gpus=gpus)
+        findings = [*_absent(probe, devices), *_silent_tpu(probe), *problems, *meeting.findings, *built.findings]
+        met = {"taken": meeting.taken, "unreached": meeting.unreached}
+        self._say(probe, findings, **met, facts=built.facts, tried=built.tried)
 
-    def _build(self, probe: Probe, unwanted: threading.Event) -> Built:
-        gpus = any(device.kind == DeviceKind.GPU for device in self._devices())
-        return self._builder.build(probe, wait=unwanted.wait, gpus=gpus)
-
-    def _say(
-        self,
-        probe: Probe,
-        findings: list[Finding],
-        met: port_check.Met | None = None,
-        built: Built = NOT_BUILT,
-    ) -> None:
-        met = met or port_check.Met()
-        self._tell(
-            Probed(
-                node_id=self._node_id,
-                preflight_id=probe.preflight_id,
-                findings=findings,
-                taken=met.taken,
-                unreached=met.unreached,
-                facts=built.facts,
-                tried=built.tried,
-            )
-        )
-
-
-def _sight(probe: Probe) -> Callable[[str], bool]:
-    return lambda name: checkpoint_place.marker(probe.checkpoints, key=probe.key, node=name).exists()
+    def _say(self, probe: Probe, findings: list[Finding], **more: Any) -> None:
+        self._tell(Probed(node_id=self._node_id, preflight_id=probe.preflight_id, findings=findings, **more))
 
 
 def _absent(probe: Probe, devices: list[Device]) -> list[Finding]:
