@@ -2,7 +2,8 @@
 
 from datetime import timedelta
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+
+import dj_database_url
 
 from dashboard.config.admin_look import LOOK
 from dashboard.config.env import env
@@ -67,32 +68,18 @@ TEMPLATES = [
 ]
 
 
-def _database(url: str) -> dict[str, object]:
-    if not url:
-        return {
-            "ENGINE": "django.db.backends.sqlite3",
-            "NAME": DATA_DIR / "trainyard.sqlite3",
-            "OPTIONS": {
-                "transaction_mode": "IMMEDIATE",
-                "timeout": 20,
-                "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
-            },
-            "TEST": {"NAME": DATA_DIR / "test.sqlite3"},
-        }
-    parts = urlsplit(url)
-    return {
-        "ENGINE": "django.db.backends.postgresql",
-        "NAME": parts.path.lstrip("/"),
-        "USER": unquote(parts.username or ""),
-        "PASSWORD": unquote(parts.password or ""),
-        "HOST": unquote(parts.hostname or ""),
-        "PORT": parts.port or "",
-        # Under ASGI each request has a thread of its own, so a kept connection would never be used again.
-        "CONN_MAX_AGE": 0,
-    }
-
-
-DATABASES = {"default": _database(env.database_url)}
+SQLITE = {
+    "ENGINE": "django.db.backends.sqlite3",
+    "NAME": DATA_DIR / "trainyard.sqlite3",
+    "OPTIONS": {
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
+    },
+    "TEST": {"NAME": DATA_DIR / "test.sqlite3"},
+}
+# Under ASGI each request has a thread of its own, so a kept connection would never be used again.
+DATABASES = {"default": dj_database_url.parse(env.database_url, conn_max_age=0) if env.database_url else SQLITE}
 REDIS_URL = env.redis_url
 AGENT_REDIS_URL = env.agent_redis_url or env.redis_url
 CHANNEL_LAYERS = {

@@ -1,19 +1,11 @@
 """What a job may require: lines as pip takes them, but names and versions alone. One rule for form, REST and node."""
 
 import hashlib
-import re
+
+from packaging.requirements import InvalidRequirement, Requirement
 
 LINES_MAX = 200
 LINE_CHARS = 300
-
-# A name, extras, versions, and a condition after ";". No option, path or address: the node's own index decides where
-# packages come from.
-_LINE = re.compile(
-    r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
-    r"\s*(?:\[[A-Za-z0-9._,\s-]*\])?"
-    r"\s*\(?(?:(?:===|==|~=|!=|<=|>=|<|>)\s*[A-Za-z0-9.*+!_-]+\s*,?\s*)*\)?"
-    r"\s*(?:;[A-Za-z0-9_.\s'\"<>=!~()+-]+)?"
-)
 
 
 def lines_of(text: str) -> list[str]:
@@ -28,7 +20,7 @@ def problem_of(text: str) -> str:
     if len(lines) > LINES_MAX:
         return f"at most {LINES_MAX} lines; there are {len(lines)}"
     for line in lines:
-        if len(line) > LINE_CHARS or not _LINE.fullmatch(line):
+        if len(line) > LINE_CHARS or not _is_name_and_version(line):
             return (
                 f"{line[:60]!r} is not a package and its version, such as tqdm>=4: "
                 "options, addresses and paths are not taken"
@@ -39,3 +31,11 @@ def problem_of(text: str) -> str:
 def digest_of(text: str) -> str:
     """Under which name the packages of these requirements are kept."""
     return hashlib.sha256("\n".join(sorted(lines_of(text))).encode()).hexdigest()
+
+
+def _is_name_and_version(line: str) -> bool:
+    """No address: the node's own index decides where packages come from."""
+    try:
+        return Requirement(line).url is None
+    except InvalidRequirement:
+        return False
