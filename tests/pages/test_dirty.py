@@ -7,6 +7,7 @@ import pytest
 from orchestrator.models import Event, Node, User
 from tests.api.conftest import Caller, calls_as  # noqa: F401
 from tests.factories import make_cluster, make_inventory, make_node
+from tests.pages.html import html_of
 from worker_agent.protocol.codec import plain
 
 LEFT = {
@@ -26,13 +27,13 @@ def node(db: None) -> Node:
 
 
 def text_of(answer) -> str:
-    return unescape(answer.content.decode())
+    return unescape(html_of(answer))
 
 
 def test_the_node_page_says_what_is_not_used_and_what_holds_it(client_of, viewer: User, node: Node):
     person = client_of(viewer)
     for address in (f"/nodes/{node.pk}/", f"/nodes/{node.pk}/state/"):
-        raw = person.get(address).content.decode()
+        raw = html_of(person.get(address))
         page = unescape(raw)
         assert "2 of this node's devices and ports are not used." in page
         assert "GPU 1, since" in page

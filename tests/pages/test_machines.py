@@ -10,6 +10,7 @@ from django.test import Client
 from orchestrator import series
 from orchestrator.models import Cluster, Event, Job, JoinToken, Node, User
 from tests.factories import make_cluster, make_job, make_node, make_replica
+from tests.pages.html import html_of
 from worker_agent.protocol.states import JobStatus, ReplicaStatus
 
 COMMAND = re.compile(r"join \S+ --token (ty_join_\S+)")
@@ -26,7 +27,7 @@ SAMPLE = {
 
 
 def text_of(answer) -> str:
-    return unescape(answer.content.decode())
+    return unescape(html_of(answer))
 
 
 @pytest.fixture

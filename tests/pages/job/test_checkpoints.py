@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from orchestrator.models import Checkpoint, Job, User
 from tests.factories import make_job
+from tests.pages.html import html_of
 from worker_agent.protocol.checkpoint import MARKER
 from worker_agent.protocol.states import Cause, JobStatus
 
@@ -42,7 +43,7 @@ def job(member: User, settings: object, tmp_path: Path) -> Job:
 def text_of(client: Client, address: str) -> str:
     answer = client.get(address)
     assert answer.status_code == 200
-    return answer.content.decode()
+    return html_of(answer)
 
 
 def test_they_are_listed_with_the_best_and_a_way_to_go_on(client_of: Browser, member: User, job: Job) -> None:

@@ -8,13 +8,14 @@ from django.urls import reverse
 
 from orchestrator.models import Checkpoint, Job, User
 from tests.factories import make_job
+from tests.pages.html import html_of
 from worker_agent.protocol.states import JobStatus
 
 Browser = Callable[[User], Client]
 
 
 def text_of(client: Client, job: Job, name: str = "job") -> str:
-    return client.get(reverse(name, args=[job.pk])).content.decode()
+    return html_of(client.get(reverse(name, args=[job.pk])))
 
 
 def running(owner: User, **spec: object) -> Job:
@@ -55,7 +56,7 @@ def test_the_dialog_says_before_what_is_lost(
 def test_a_paused_job_says_with_what_it_goes_on(client_of: Browser, member: User) -> None:
     job = make_job(owner=member, status=JobStatus.PAUSED, attempt=1, reason="Paused by mel.")
     page = text_of(client_of(member), job)
-    assert "<strong>Paused by mel.</strong> <p>Its devices are free. Resumed, it begins anew.</p>" in page
+    assert "<strong>Paused by mel.</strong><p>Its devices are free. Resumed, it begins anew.</p>" in page
     row = Checkpoint.objects.create(
         job=job, attempt=1, name="step-0000000057-a1", step=57, epoch=1, size_bytes=1, sha256="0" * 64
     )

@@ -10,6 +10,7 @@ from dashboard.templatetags.trainyard import replica_name
 from orchestrator.models import Attempt, Job, User
 from tests.api.test_restarts import AT, replaced, restarted
 from tests.factories import make_job
+from tests.pages.html import html_of
 from worker_agent.protocol.states import JobStatus
 
 Browser = Callable[[User], Client]
@@ -19,15 +20,15 @@ def test_the_page_lists_each_restart_with_its_cost(client_of: Browser, member: U
     job = restarted(member)
     Job.objects.filter(pk=job.pk).update(spec=job.spec | {"max_restarts": 3})
     for address in (reverse("job", args=[job.pk]), reverse("job_state", args=[job.pk])):
-        page = client_of(viewer).get(address).content.decode()
+        page = html_of(client_of(viewer).get(address))
         section = page[page.index('id="restarts"') :].partition("</section>")[0]
         assert "worker 0 on node-1 failed: ValueError" in section
         assert "Counts as a try (1 of 3)." in section
         for cell in (">57<", ">40<", ">17<", ">33 s<", ">node-1<"):
             assert cell in section
     Attempt.objects.filter(job=job, number=2).update(running_at=AT + timedelta(seconds=123.5))
-    assert ">2 min 05 s<" in client_of(viewer).get(reverse("job", args=[job.pk])).content.decode()
-    quiet = client_of(member).get(reverse("job", args=[make_job(owner=member).pk])).content.decode()
+    assert ">2 min 05 s<" in html_of(client_of(viewer).get(reverse("job", args=[job.pk])))
+    quiet = html_of(client_of(member).get(reverse("job", args=[make_job(owner=member).pk])))
     assert '<div id="restarts"></div>' in quiet
 
 
@@ -36,12 +37,12 @@ def test_times_are_told_from_the_first_launch_on(client_of: Browser, member: Use
     Attempt.objects.filter(job=job, number=1).update(running_at=AT - timedelta(minutes=5))
     ended = {"started_at": AT + timedelta(seconds=31.5), "ended_at": AT + timedelta(minutes=2, seconds=40)}
     Job.objects.filter(pk=job.pk).update(status=JobStatus.SUCCEEDED.value, **ended)
-    page = client_of(member).get(reverse("job", args=[job.pk])).content.decode()
+    page = html_of(client_of(member).get(reverse("job", args=[job.pk])))
     head = page[page.index('id="job-head"') :].partition("</header>")[0]
     assert 'datetime="2026-03-01T11:55:00.000+00:00"' in head
     assert 'datetime="2026-03-01T12:02:40.000+00:00"' in head
-    assert 'succeeded after <span class="strong">7 min</span>' in page
-    row = client_of(member).get(reverse("jobs")).content.decode()
+    assert 'succeeded after<span class="strong">7 min</span>' in page
+    row = html_of(client_of(member).get(reverse("jobs")))
     assert 'datetime="2026-03-01T11:55:00.000+00:00"' in row
     assert '<span class="sub">7 min</span>' in row
 
@@ -49,9 +50,9 @@ def test_times_are_told_from_the_first_launch_on(client_of: Browser, member: Use
 def test_a_replaced_process_stays_on_the_page(client_of: Browser, member: User) -> None:
     job = replaced(member)
     answer = client_of(member).get(reverse("job", args=[job.pk]))
-    page = answer.content.decode()
+    page = html_of(answer)
     section = page[page.index('id="restarts"') :].partition("</section>")[0]
-    for cell in (">Worker 1<", "killed by signal 9", ">57<", ">0<", ">none <", ">away 4 s<", ">node-1<"):
+    for cell in (">Worker 1<", "killed by signal 9", ">57<", ">0<", ">none<", ">away 4 s<", ">node-1<"):
         assert cell in section
     table = page[page.index('id="replicas"') :].partition("</section>")[0]
     assert "4 of 4 at work" in table
@@ -67,17 +68,17 @@ def test_a_replaced_process_stays_on_the_page(client_of: Browser, member: User) 
 def test_a_job_that_waits_to_try_again_says_until_when(client_of: Browser, member: User) -> None:
     waits = "waits until 12:00:10 UTC before it tries again (restart 1 of 3)"
     job = make_job(owner=member, status=JobStatus.SUBMITTED, attempt=1, waiting_for=waits, not_before=AT)
-    page = client_of(member).get(reverse("job", args=[job.pk])).content.decode()
-    assert f"<strong>Waits to try again.</strong> <p>W{waits[1:]}</p>" in page
+    page = html_of(client_of(member).get(reverse("job", args=[job.pk])))
+    assert f"<strong>Waits to try again.</strong><p>W{waits[1:]}</p>" in page
 
 
 def test_the_form_has_the_field_and_a_clone_keeps_it(client_of: Browser, member: User) -> None:
-    page = client_of(member).get(reverse("job_new")).content.decode()
+    page = html_of(client_of(member).get(reverse("job_new")))
     assert "After a failure" in page
     job = make_job(owner=member, spec={"max_restarts": 7})
-    clone = client_of(member).get(reverse("job_new") + f"?clone={job.pk}").content.decode()
+    clone = html_of(client_of(member).get(reverse("job_new") + f"?clone={job.pk}"))
     field = clone[clone.index('name="max_restarts"') - 250 : clone.index('name="max_restarts"') + 250]
     assert 'value="7"' in field
     assert '<details class="w6 ty-more" open><summary>After a failure' in clone
-    settings = client_of(member).get(reverse("job", args=[job.pk])).content.decode()
+    settings = html_of(client_of(member).get(reverse("job", args=[job.pk])))
     assert "<dt>Restarts after failures</dt><dd>7</dd>" in settings

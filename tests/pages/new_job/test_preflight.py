@@ -6,6 +6,7 @@ from django.test import Client
 from orchestrator.models import Node, Preflight, User
 from orchestrator.services.trials import preflights, probing
 from tests.factories import make_job
+from tests.pages.html import html_of
 from tests.pages.new_job.test_new_job import cluster, filled, person
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.reports import Probed
@@ -36,7 +37,7 @@ def test_without_scripts_it_is_a_page_that_loads_itself_until_it_is_done(person:
     answer(
         row, findings=[Finding("the disk <is> full", "0 MiB are free", "clean up", blocks=False)], facts={"Rows": "9"}
     )
-    page = person.get(sent["location"]).content.decode()
+    page = html_of(person.get(sent["location"]))
     assert 'http-equiv="refresh"' not in page
     assert "The disk &lt;is&gt; full." in page
     assert "It can run; read this first" in page

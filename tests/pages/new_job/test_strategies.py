@@ -10,6 +10,7 @@ from dashboard.labels import FIELDS, VALUES
 from orchestrator.models import Cluster, Job, User
 from tests.factories import RECIPE, make_cluster, make_node
 from tests.pages.fields import Fields
+from tests.pages.html import html_of
 from tests.pages.new_job.test_new_job import PREVIEW, URL, filled
 
 
@@ -32,12 +33,12 @@ def person(member: User, client_of, db: None) -> Client:
     ],
 )
 def test_an_error_in_a_folded_part_unfolds_it(person: Client, field: str, value: str, words: str):
-    text = person.post(URL, filled(**{field: value})).content.decode()
+    text = html_of(person.post(URL, filled(**{field: value})))
     assert field in Fields(text).wrong
     assert words in unescape(text)
     before = text[: text.index(f'name="{field}"')]
     assert before.rindex(" open><summary>") > before.rindex("<details") > 0
-    assert person.get(URL).content.decode().count(" open><summary>") == 0
+    assert html_of(person.get(URL)).count(" open><summary>") == 0
 
 
 def test_a_validation_that_needs_checkpoints_says_so(person: Client):
