@@ -28,15 +28,19 @@ KIND ?= cpu
 agent:
 	@$(PYTHON) scripts/environment.py agent-$(KIND)
 
+TEMPLATES := dashboard/templates orchestrator/templates
 check: environment
 	@$(VENV)/ruff check .
 	@$(VENV)/ruff format --check .
+	@$(VENV)/djangofmt --check --quiet $(TEMPLATES)
+	@$(VENV)/djangofmt check $(TEMPLATES)
 	@$(VENV)/lint-imports
 	@$(VENV)/mypy
 	@$(MAKE) --no-print-directory test-fast
 
 format: environment
 	@$(VENV)/ruff check --fix . ; $(VENV)/ruff format .
+	@$(VENV)/djangofmt $(TEMPLATES) ; $(VENV)/djangofmt check --fix $(TEMPLATES)
 
 FAST := not tf and not stack and not browser and not gpu
 test-fast: environment
