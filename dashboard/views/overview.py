@@ -1,7 +1,8 @@
 """The first page: what runs, what waits, what needs a person, and the machines at a glance."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from itertools import groupby
 
 from django.http import HttpResponse
 from django.shortcuts import render
@@ -12,8 +13,11 @@ from dashboard.requests import SignedIn
 from dashboard.templatetags.trainyard import duration
 from dashboard.views.job.words import JobRow, headline
 from dashboard.views.machines import machine_rows
+from dashboard.views.tiles import Tile
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import machines, telemetry
+from orchestrator.queries.machines import Slot
+from orchestrator.queries.rows import Job, Node
 from worker_agent.protocol.states import JobStatus, NodeState
 
 LOOK_BACK = timedelta(hours=24)
@@ -38,7 +42,7 @@ def overview(request: SignedIn) -> HttpResponse:
     slots = machines.slots(nodes)
     attention = [*_lost(nodes, slots), *_failed(failed)]
     context = {
-        "tiles": _tiles(job_queries.counts(user), waiting, failed, len(ended), machine_rows.counts(slots), now),
+        "tiles": _tiles(job_queries.counts(user), waiting, len(failed), len(ended), machine_rows.counts(slots), now),
         "attention": attention[:ATTENTION_SHOWN],
         "attention_count": len(attention),
         "running": [
@@ -57,8 +61,8 @@ def overview(request: SignedIn) -> HttpResponse:
 
 
 def _tiles(
-    counts: dict[str, int], waiting: list[Any], failed: list[Any], ended: int, devices: dict[str, int], now: datetime
-) -> list[dict[str, str]]:
+    counts: dict[str, int], waiting: list[Job], failed: int, ended: int, devices: dict[str, int], now: datetime
+) -> list[Tile]:
     other = [
         f"{counts[state]} {state}"
         for state in ("launching", "restarting", "pausing", "paused", "stopping")
@@ -66,56 +70,55 @@ def _tiles(
     ]
     longest = max((now - job.created_at for job in waiting), default=timedelta())
     out_of_use = "".join(f", {devices[state]} {state}" for state in ("dirty", "lost") if devices[state])
-    spare = f"{devices['free']} free{out_of_use}"
+    in_all = f"of {sum(devices.values())}"
+    patience = f"longest {duration(longest.total_seconds())}" if waiting else "nothing waits"
     return [
-        {
-            "label": "Devices in use",
-            "figure": str(devices["held"]),
-            "unit": f"of {sum(devices.values())}",
-            "note": spare,
-        },
-        {"label": "Jobs running", "figure": str(counts["running"]), "unit": "", "note": ", ".join(other)},
-        {
-            "label": "Waiting",
-            "figure": str(len(waiting)),
-            "unit": "",
-            "note": f"longest {duration(longest.total_seconds())}" if waiting else "nothing waits",
-        },
-        {
-            "label": "Failed, last 24 h",
-            "figure": str(len(failed)),
-            "unit": "",
-            "note": f"of {ended} finished" if ended else "none finished",
-        },
+        Tile("Devices in use", str(devices["held"]), in_all, f"{devices['free']} free{out_of_use}"),
+        Tile("Jobs running", str(counts["running"]), note=", ".join(other)),
+        Tile("Waiting", str(len(waiting)), note=patience),
+        Tile("Failed, last 24 h", str(failed), note=f"of {ended} finished" if ended else "none finished"),
     ]
 
 
-def _lost(nodes: list[Any], slots: dict[str, list[machines.Slot]]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Concern:
+    """What needs a person: a node that is `lost` `since` then, or a job that has `failed`, with its `number`."""
+
+    state: str
+    title: str
+    text: str
+    href: str
+    action: str
+    since: datetime | None = None
+    number: str = ""
+
+
+def _lost(nodes: list[Node], slots: dict[str, list[Slot]]) -> list[Concern]:
     return [
-        {
-            "state": "lost",
-            "title": f"{node.name} has been silent since",
-            "since": node.last_seen_at,
-            "text": f"{_devices(len(slots[node.pk]))} out of use. "
+        Concern(
+            "lost",
+            f"{node.name} has been silent since",
+            f"{_devices(len(slots[node.pk]))} out of use. "
             "Look at the power and network of the machine, and whether its agent runs.",
-            "href": reverse("node", args=[node.pk]),
-            "action": "Open node",
-        }
+            reverse("node", args=[node.pk]),
+            "Open node",
+            since=node.last_seen_at,
+        )
         for node in nodes
         if node.state == NodeState.LOST
     ]
 
 
-def _failed(jobs: list[Any]) -> list[dict[str, Any]]:
+def _failed(jobs: list[Job]) -> list[Concern]:
     return [
-        {
-            "state": "failed",
-            "title": job.name,
-            "number": f"j-{job.pk}",
-            "text": headline(job.reason) or "It failed without a word.",
-            "href": reverse("job", args=[job.pk]),
-            "action": "See why",
-        }
+        Concern(
+            "failed",
+            job.name,
+            headline(job.reason) or "It failed without a word.",
+            reverse("job", args=[job.pk]),
+            "See why",
+            number=f"j-{job.pk}",
+        )
         for job in jobs
     ]
 
@@ -124,21 +127,35 @@ def _devices(number: int) -> str:
     return "1 device is" if number == 1 else f"{number} devices are"
 
 
-def _curve(job: Any) -> list[float]:
+def _curve(job: Job) -> list[float]:
     views = telemetry.series(job, names=["loss"], points=CURVE_POINTS).get("loss", [])
     return views[-1].values if views else []
 
 
-def _maps(nodes: list[Any], slots: dict[str, list[machines.Slot]]) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for node in nodes:
-        one = found.setdefault(node.cluster.name, {"name": node.cluster.name, "nodes": [], "more": 0, "slots": {}})
-        one["slots"][node.pk] = slots[node.pk]
-        if len(one["nodes"]) < NODES_SHOWN:
-            one["nodes"].append({"node": node, "slots": slots[node.pk]})
-        else:
-            one["more"] += 1
-    for one in found.values():
-        one["counts"] = machine_rows.counts(one.pop("slots"))
-        one["devices"] = sum(one["counts"].values())
-    return list(found.values())
+@dataclass(frozen=True)
+class MappedNode:
+    """A node of a cluster's map, with its devices."""
+
+    node: Node
+    slots: list[Slot]
+
+
+@dataclass(frozen=True)
+class ClusterMap:
+    """A cluster's first nodes, how many `more` it has, and how all its devices stand."""
+
+    name: str
+    nodes: list[MappedNode]
+    more: int
+    counts: dict[str, int]
+    devices: int
+
+
+def _maps(nodes: list[Node], slots: dict[str, list[Slot]]) -> list[ClusterMap]:
+    return [_map(name, list(own), slots) for name, own in groupby(nodes, key=lambda node: node.cluster.name)]
+
+
+def _map(name: str, nodes: list[Node], slots: dict[str, list[Slot]]) -> ClusterMap:
+    counts = machine_rows.counts({node.pk: slots[node.pk] for node in nodes})
+    shown = [MappedNode(node, slots[node.pk]) for node in nodes[:NODES_SHOWN]]
+    return ClusterMap(name, shown, len(nodes) - len(shown), counts, sum(counts.values()))

@@ -183,7 +183,7 @@ class NodeAdmin(Administered):
     @admin.display(description="Devices")
     def devices_in_words(self, node: Node) -> str:
         """How many of which device."""
-        kinds = Counter(str(device["name"] if device["kind"] == "gpu" else "CPU slot") for device in node.devices)
+        kinds = Counter(device.name if device.kind == "gpu" else "CPU slot" for device in node.devices)
         return ", ".join(f"{number} \u00d7 {kind}" for kind, number in kinds.items()) or "none reported"
 
     @admin.display(description="Not given back")

@@ -6,6 +6,8 @@ from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
+from worker_agent.protocol.codec import typed
+from worker_agent.protocol.reports import Device, RunningReplica, Sample
 from worker_agent.protocol.states import NodeState
 
 
@@ -99,10 +101,19 @@ class Node(models.Model):
         return self.name
 
     @property
-    def devices(self) -> list[dict[str, object]]:
-        """The device slots as plain `protocol.reports.Device`."""
-        devices: list[dict[str, object]] = self.inventory.get("devices", [])
-        return devices
+    def devices(self) -> list[Device]:
+        """Its device slots, in order."""
+        return typed(self.inventory.get("devices", []), list[Device])
+
+    @property
+    def load(self) -> Sample | None:
+        """Its latest load; None before the first heartbeat, and where it is lost."""
+        return typed(self.sample, Sample) if self.sample and self.state != NodeState.LOST else None
+
+    @property
+    def held_replicas(self) -> list[RunningReplica]:
+        """What its agent said last that it holds."""
+        return typed(self.holding, list[RunningReplica])
 
 
 class JoinToken(models.Model):

@@ -10,6 +10,7 @@ from django.db.models import Prefetch, QuerySet
 from orchestrator.models import Cluster, Event, Node, Replica
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.jobs import Person
+from worker_agent.protocol.reports import Device
 from worker_agent.protocol.states import NodeState
 
 
@@ -102,15 +103,14 @@ def _visible_nodes(user: Person) -> QuerySet[Node]:
     return Node.objects.select_related("cluster").order_by("cluster__name", "name")
 
 
-def _slot(node: Node, device: dict[str, object], holders: dict[tuple[str | None, int], Replica]) -> Slot:
-    index = int(str(device["index"]))
-    holder = holders.get((node.pk, index))
-    left = node.dirty.get(str(index))
+def _slot(node: Node, device: Device, holders: dict[tuple[str | None, int], Replica]) -> Slot:
+    holder = holders.get((node.pk, device.index))
+    left = node.dirty.get(str(device.index))
     state = "lost" if node.state == NodeState.LOST else "held" if holder else "dirty" if left else "free"
     return Slot(
-        index=index,
-        kind=str(device["kind"]),
-        name=str(device["name"]),
+        index=device.index,
+        kind=device.kind,
+        name=device.name,
         state=state,
         holder=holder,
         left=", ".join(left["left"]) if left else "",
@@ -118,7 +118,7 @@ def _slot(node: Node, device: dict[str, object], holders: dict[tuple[str | None,
 
 
 def _dirty(node: Node, key: str, entry: dict[str, Any]) -> Dirty:
-    kinds = {str(device["index"]): str(device["kind"]) for device in node.devices}
+    kinds = {str(device.index): device.kind for device in node.devices}
     device = int(key) if key.isdecimal() else None
     port = None if device is not None else int(key.rpartition(":")[2])
     name = f"port {port}" if device is None else f"{'GPU' if kinds.get(key) == 'gpu' else 'CPU slot'} {device}"

@@ -54,11 +54,11 @@ def test_devices_and_attention(client_of: Browser, member: User) -> None:
     make_job(name="long ago", ended_at=now - timedelta(days=2), reason="It was old.", **broken)
     answer = client_of(member).get(reverse("overview"))
     page = answer.content.decode()
-    tiles = {tile["label"]: tile for tile in answer.context["tiles"]}
-    assert (tiles["Devices in use"]["figure"], tiles["Devices in use"]["unit"]) == ("3", "of 6")
-    assert tiles["Devices in use"]["note"] == "1 free, 2 lost"
-    assert tiles["Failed, last 24 h"]["figure"] == "1"
-    assert [item["title"] for item in answer.context["attention"]] == ["n-2 has been silent since", NASTY]
+    tiles = {tile.label: tile for tile in answer.context["tiles"]}
+    assert (tiles["Devices in use"].figure, tiles["Devices in use"].unit) == ("3", "of 6")
+    assert tiles["Devices in use"].note == "1 free, 2 lost"
+    assert tiles["Failed, last 24 h"].figure == "1"
+    assert [item.title for item in answer.context["attention"]] == ["n-2 has been silent since", NASTY]
     assert f"j-{failed.pk}</span>" in page
     assert NASTY not in page
     assert "long ago" not in page

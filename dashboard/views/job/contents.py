@@ -16,10 +16,12 @@ from dashboard.views.job.restarts import restarts_of
 from dashboard.views.job.strategy import strategy_panel
 from dashboard.views.job.timeline import timeline_of
 from dashboard.views.job.words import JobRow, failure_of, gang_of, is_over, may_change, replica_state
+from dashboard.views.tiles import Tile
 from orchestrator.domain.gang.reasons import saved_and_left
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import telemetry
 from orchestrator.queries.rows import Job, Replica, User
+from worker_agent.protocol.reports import RunningReplica
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus
 
 ROLE_ORDER = {"chief": 0, "worker": 1, "ps": 2, "evaluator": 3}
@@ -36,15 +38,21 @@ WARNING_LINE = re.compile(r"^W\d{4} |\bWARN(ING)?\b|\w*Warning:")
 
 
 @dataclass(frozen=True)
-class Tile:
-    """One figure of the strip below the progress."""
+class ReplicaRow:
+    """A process in the table; `place` is its place in the gang, `log` what its log is asked for by."""
 
-    key: str
+    replica: Replica
+    place: int
+    colour: int
+    name: str
+    log: str
+    shape: str
     label: str
-    figure: str
-    unit: str
-    note: str
-    values: list[float]
+    devices: str
+    cpu: float | None
+    memory: int | None
+    ending: str
+    tf_config: dict[str, str] | None
 
 
 def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, Any]:
@@ -58,7 +66,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
     present = next((each for each in attempts if each.number == job.attempt), None)
     failed = failure_of(job, gang, blame=present.blame if present else "")
     if failed:
-        rows.sort(key=lambda row: row["shape"] not in ("failed", "lost"))
+        rows.sort(key=lambda row: row.shape not in ("failed", "lost"))
     row, changeable, over = JobRow.of(job, now=now), may_change(job, user), is_over(job)
     checkpoints = checkpoints_of(job)
     began_at = present.resumed_step if present else None
@@ -113,31 +121,29 @@ def _in_order(job: Job) -> list[Replica]:
     return sorted(job_queries.replicas(job), key=lambda r: (ROLE_ORDER.get(r.role, 9), r.index, r.incarnation))
 
 
-def _replica_row(replica: Replica, place: int) -> dict[str, Any]:
+def _replica_row(replica: Replica, place: int) -> ReplicaRow:
     shape, label = replica_state(replica)
     beat = _beat_of(replica)
-    return {
-        "replica": replica,
-        "name": replica_name(str(replica)),
-        "log": f"{replica}.{replica.incarnation}" if replica.superseded else str(replica),
-        "colour": place % SERIES_COLOURS + 1,
-        "place": place,
-        "shape": shape,
-        "label": label,
-        "devices": _devices(replica),
-        "cpu": beat.get("cpu_percent"),
-        "memory": beat.get("memory_bytes"),
-        "ending": ", ".join(filter(None, [_ending(replica), _refused(replica)])),
-        "tf_config": _marked(replica),
-    }
+    return ReplicaRow(
+        replica=replica,
+        place=place,
+        colour=place % SERIES_COLOURS + 1,
+        name=replica_name(str(replica)),
+        log=f"{replica}.{replica.incarnation}" if replica.superseded else str(replica),
+        shape=shape,
+        label=label,
+        devices=_devices(replica),
+        cpu=beat.cpu_percent if beat else None,
+        memory=beat.memory_bytes if beat else None,
+        ending=", ".join(filter(None, [_ending(replica), _refused(replica)])),
+        tf_config=_marked(replica),
+    )
 
 
-def _beat_of(replica: Replica) -> dict[str, Any]:
+def _beat_of(replica: Replica) -> RunningReplica | None:
     """What the node's last heartbeat says of this process, while it holds it."""
-    if not replica.held or replica.node is None:
-        return {}
-    beats = (beat for beat in replica.node.holding if beat["replica_id"] == replica.pk)
-    return next((beat for beat in beats if beat["attempt"] == replica.attempt), {})
+    held = replica.node.held_replicas if replica.held and replica.node else []
+    return next((each for each in held if (each.replica_id, each.attempt) == (replica.pk, replica.attempt)), None)
 
 
 def _devices(replica: Replica) -> str:
@@ -203,28 +209,25 @@ def _tiles(job: Job, gang: list[Replica]) -> list[Tile]:
         _loss_tile(job, next(iter(loss.values()), None), curve("loss")),
         *([_metric_tile(job, metric, curve(metric))] if metric else []),
         Tile(
-            "eps",
             "Examples per second",
             group(sum(rates.values())) if rates else MISSING,
-            "",
-            each,
-            curve("examples_per_s"),
+            note=each,
+            key="eps",
+            values=curve("examples_per_s"),
         ),
         Tile(
-            "ms",
             "Step time",
             f"{times[slowest]:.1f}" if times else MISSING,
             "ms",
             f"slowest: {replica_name(slowest)}" if len(times) > 1 else "",
-            curve("step_time_ms"),
+            key="ms",
+            values=curve("step_time_ms"),
         ),
         Tile(
-            "sps",
             "Steps per second",
             f"{next(iter(steps.values())):.1f}" if steps else MISSING,
-            "",
-            "",
-            curve("steps_per_s"),
+            key="sps",
+            values=curve("steps_per_s"),
         ),
     ]
 
@@ -235,14 +238,18 @@ def _loss_tile(job: Job, of_step: float | None, values: list[float]) -> Tile:
     validation = job.metrics.get("val_loss")
     note = "" if validation is None else f"validation {figure(validation)}"
     if "loss" in job.metrics or of_step is None:
-        return Tile("loss", "Loss, mean of an epoch", figure(job.metrics.get("loss")), "", note, values)
-    return Tile("loss-of-step", "Loss of the last step", figure(of_step), "", note, values)
+        mean = figure(job.metrics.get("loss"))
+        return Tile("Loss, mean of an epoch", mean, note=note, key="loss", values=values)
+    return Tile("Loss of the last step", figure(of_step), note=note, key="loss-of-step", values=values)
 
 
 def _metric_tile(job: Job, name: str, values: list[float]) -> Tile:
     value, share = job.metrics[name], name.removeprefix("val_") in SHARES
-    shown = f"{value * 100:.1f}" if share and isinstance(value, int | float) else figure(value)
-    return Tile("metric", metric_title(name), shown, "%" if share else "", f"epoch {job.epoch} of {job.epochs}", values)
+    shown, unit = figure(value), ""
+    if share:
+        shown, unit = f"{value * 100:.1f}" if isinstance(value, int | float) else shown, "%"
+    note = f"epoch {job.epoch} of {job.epochs}"
+    return Tile(metric_title(name), shown, unit, note, key="metric", values=values)
 
 
 def metric_title(name: str) -> str:

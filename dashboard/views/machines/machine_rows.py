@@ -3,12 +3,15 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 
 from django.urls import reverse
 
+from dashboard.views.tiles import Tile
 from orchestrator.queries.machines import Slot
+from orchestrator.queries.rows import Node
+from orchestrator.queries.telemetry import LoadView
+from worker_agent.protocol.reports import Device, GpuSample
 
 GB, MB = 1_000_000_000, 1_000_000
 TIMES, MISSING = "\u00d7", "\u2013"
@@ -27,7 +30,7 @@ class Span:
 class NodeRow:
     """A node in a table. `note` explains its state, or names its address and devices."""
 
-    node: Any
+    node: Node
     slots: list[Slot]
     note: str
     cells_label: str
@@ -40,7 +43,7 @@ class NodeRow:
 
 
 def rows(
-    nodes: Iterable[Any], slots: Mapping[str, list[Slot]], curves: Mapping[str, list[float]], *, now: datetime
+    nodes: Iterable[Node], slots: Mapping[str, list[Slot]], curves: Mapping[str, list[float]], *, now: datetime
 ) -> list[NodeRow]:
     """One row per node, in the given order; `curves` is the recent CPU load by node id."""
     return [_row(node, slots.get(node.pk, []), curves.get(node.pk, []), now) for node in nodes]
@@ -52,9 +55,9 @@ def counts(slots: Mapping[str, list[Slot]]) -> dict[str, int]:
     return {state: found[state] for state in ("held", "free", "dirty", "lost")}
 
 
-def devices_in_words(devices: Iterable[Mapping[str, object]]) -> str:
+def devices_in_words(devices: Iterable[Device]) -> str:
     """`8 x NVIDIA A100` with the sign for times, `4 CPU slots`."""
-    found = Counter((str(device["kind"]), str(device["name"])) for device in devices)
+    found = Counter((device.kind, device.name) for device in devices)
     by_kind: dict[str, Counter[str]] = {}
     for (kind, name), number in found.items():
         by_kind.setdefault(kind, Counter())[name] += number
@@ -73,9 +76,9 @@ def counted(number: int, kind: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def devices_total(nodes: Iterable[Any]) -> str:
+def devices_total(nodes: Iterable[Node]) -> str:
     """`64 GPUs, 8 CPU slots` over all nodes."""
-    found = Counter(str(device["kind"]) for node in nodes for device in node.devices)
+    found = Counter(device.kind for node in nodes for device in node.devices)
     return ", ".join(counted(found[kind], kind) for kind in ("gpu", "cpu") if found[kind]) or "no devices"
 
 
@@ -95,19 +98,20 @@ def ago(moment: datetime | None, now: datetime) -> Span:
     return Span(moment, f"{hours // 24} days ago")
 
 
-def load_of(node: Any) -> dict[str, str]:
+def load_of(node: Node) -> dict[str, str]:
     """CPU, memory and mean GPU load of the latest sample as text; a dash for what is not known or no longer true."""
-    sample = node.sample if node.state != "lost" else {}
-    gpus = [float(gpu["utilisation"]) for gpu in sample.get("gpus", [])]
-    total = sample.get("memory_total_bytes") or 0
+    load = node.load
+    if load is None:
+        return dict.fromkeys(("cpu", "gpu", "memory"), MISSING)
+    gpus, total = [gpu.utilisation for gpu in load.gpus], load.memory_total_bytes
     return {
-        "cpu": f"{sample['cpu_percent']:.0f} %" if "cpu_percent" in sample else MISSING,
+        "cpu": f"{load.cpu_percent:.0f} %",
         "gpu": f"{sum(gpus) / len(gpus):.0f} %" if gpus else MISSING,
-        "memory": f"{100 * sample['memory_used_bytes'] / total:.0f} %" if total else MISSING,
+        "memory": f"{100 * load.memory_used_bytes / total:.0f} %" if total else MISSING,
     }
 
 
-def _row(node: Any, slots: list[Slot], curve: list[float], now: datetime) -> NodeRow:
+def _row(node: Node, slots: list[Slot], curve: list[float], now: datetime) -> NodeRow:
     free = sum(slot.state == "free" for slot in slots)
     holders = {slot.holder.job_id for slot in slots if slot.holder is not None}
     explained = node.state != "ready" and node.state_reason
@@ -123,78 +127,75 @@ def _row(node: Any, slots: list[Slot], curve: list[float], now: datetime) -> Nod
     )
 
 
-def figures(node: Any, series: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The tiles of the node page: load now, each with its recent curve; `key` names the live number, `top` is the
-    most that there can be."""
-    known = {} if node.state == "lost" else node.sample
-    curves = {name: view.values for name, view in series.items()} if known else {}
-    used, total = known.get("memory_used_bytes"), known.get("memory_total_bytes")
-    sent, received = known.get("network_sent_bps"), known.get("network_received_bps")
+def figures(node: Node, series: Mapping[str, LoadView]) -> list[Tile]:
+    """The tiles of the node page: load now, each with its recent curve."""
+    load = node.load
+    curves = {name: view.values for name, view in series.items()} if load else {}
+    total = load.memory_total_bytes if load else 0
+    received = _rate(load.network_received_bps if load else None)
+    sent = _rate(load.network_sent_bps if load else None)
     return [
-        {
-            "key": "cpu",
-            "label": "CPU",
-            "figure": MISSING if not known else f"{known['cpu_percent']:.0f}",
-            "unit": "%",
-            "note": f"of {node.inventory.get('cores', MISSING)} cores",
-            "values": curves.get("cpu_percent", []),
-            "top": 100,
-        },
-        {
-            "key": "memory",
-            "label": "Memory",
-            "figure": MISSING if used is None else f"{used / GB:.1f}",
-            "unit": "GB",
-            "note": f"of {total / GB:.1f} GB" if total else "",
-            "values": curves.get("memory_used_bytes", []),
-            "top": total,
-        },
-        {
-            "key": "received",
-            "label": "Network in",
-            "figure": _rate(received)[0],
-            "unit": _rate(received)[1],
-            "note": "",
-            "values": curves.get("network_received_bps", []),
-        },
-        {
-            "key": "sent",
-            "label": "Network out",
-            "figure": _rate(sent)[0],
-            "unit": _rate(sent)[1],
-            "note": "",
-            "values": curves.get("network_sent_bps", []),
-        },
+        Tile(
+            "CPU",
+            f"{load.cpu_percent:.0f}" if load else MISSING,
+            "%",
+            f"of {node.inventory.get('cores', MISSING)} cores",
+            key="cpu",
+            values=curves.get("cpu_percent", []),
+            top=100,
+        ),
+        Tile(
+            "Memory",
+            f"{load.memory_used_bytes / GB:.1f}" if load else MISSING,
+            "GB",
+            f"of {total / GB:.1f} GB" if total else "",
+            key="memory",
+            values=curves.get("memory_used_bytes", []),
+            top=total,
+        ),
+        Tile("Network in", *received, key="received", values=curves.get("network_received_bps", [])),
+        Tile("Network out", *sent, key="sent", values=curves.get("network_sent_bps", [])),
     ]
 
 
-def device_tiles(node: Any, slots: list[Slot]) -> list[dict[str, Any]]:
-    """The devices of one node with holder and, for GPUs, the latest readings."""
-    readings = {int(gpu["index"]): gpu for gpu in node.sample.get("gpus", [])}
-    memory = {int(device["index"]): int(device.get("memory_bytes") or 0) for device in node.devices}
-    return [
-        _tile(slot, readings.get(slot.index) if slot.state != "lost" else None, memory[slot.index]) for slot in slots
-    ]
+@dataclass(frozen=True)
+class DeviceTile:
+    """One device of a node with what holds it; of a GPU, its latest `reading`."""
+
+    slot: Slot
+    title: str
+    job_url: str
+    reading: dict[str, float | str] | None
 
 
-def _tile(slot: Slot, reading: Mapping[str, Any] | None, memory_bytes: int) -> dict[str, Any]:
-    tile: dict[str, Any] = {"slot": slot, "title": f"{KINDS.get(slot.kind, (slot.kind,))[0]} {slot.index}"}
-    if slot.holder is not None:
-        tile["job_url"] = reverse("job", args=[slot.holder.job_id])
-    if reading is not None:
-        total = memory_bytes or 1
-        heat = float(reading["temperature"])
-        tile["reading"] = {
-            "load": float(reading["utilisation"]),
-            "memory_gb": float(reading["memory_bytes"]) / GB,
-            "memory_total_gb": memory_bytes / GB,
-            "memory_share": min(100.0, 100 * float(reading["memory_bytes"]) / total),
-            "heat": heat,
-            "heat_share": min(100.0, max(0.0, (heat - 20) / 70 * 100)),
-            "heat_tone": "red" if heat >= 85 else "amber" if heat >= 80 else "blue",
-            "power_w": float(reading["power_w"]),
-        }
-    return tile
+def device_tiles(node: Node, slots: Iterable[Slot]) -> list[DeviceTile]:
+    """The devices of one node, in order."""
+    readings = {gpu.index: gpu for gpu in node.load.gpus} if node.load else {}
+    memory = {device.index: device.memory_bytes for device in node.devices}
+    return [_tile(slot, readings.get(slot.index), memory[slot.index]) for slot in slots]
+
+
+def _tile(slot: Slot, gpu: GpuSample | None, memory_bytes: int) -> DeviceTile:
+    return DeviceTile(
+        slot=slot,
+        title=f"{KINDS.get(slot.kind, (slot.kind,))[0]} {slot.index}",
+        job_url=reverse("job", args=[slot.holder.job_id]) if slot.holder else "",
+        reading=_reading(gpu, memory_bytes) if gpu else None,
+    )
+
+
+def _reading(gpu: GpuSample, memory_bytes: int) -> dict[str, float | str]:
+    heat = gpu.temperature
+    return {
+        "load": gpu.utilisation,
+        "memory_gb": gpu.memory_bytes / GB,
+        "memory_total_gb": memory_bytes / GB,
+        "memory_share": min(100.0, 100 * gpu.memory_bytes / (memory_bytes or 1)),
+        "heat": heat,
+        "heat_share": min(100.0, max(0.0, (heat - 20) / 70 * 100)),
+        "heat_tone": "red" if heat >= 85 else "amber" if heat >= 80 else "blue",
+        "power_w": gpu.power_w,
+    }
 
 
 def _rate(bytes_per_s: float | None) -> tuple[str, str]:
@@ -204,8 +205,3 @@ def _rate(bytes_per_s: float | None) -> tuple[str, str]:
     if bytes_per_s >= GB:
         return f"{bytes_per_s / GB:.2f}", "GB/s"
     return f"{bytes_per_s / MB:.1f}", "MB/s"
-
-
-def utc_now() -> datetime:
-    """Now, for the spans of a page."""
-    return datetime.now(UTC)

@@ -1,5 +1,6 @@
 """Clusters and the list of nodes: who is there, what they have, who holds what; administrators register and add."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from django.http import HttpResponse
@@ -14,6 +15,7 @@ from dashboard.views.answers import page
 from dashboard.views.machines import machine_rows
 from dashboard.views.once import forgotten, hand_over, taken
 from orchestrator.queries import machines, telemetry
+from orchestrator.queries.rows import Cluster, Node
 from orchestrator.services.errors import Invalid
 from orchestrator.services.nodes import nodes as node_services
 
@@ -81,7 +83,7 @@ def nodes_state(request: SignedIn) -> HttpResponse:
     return render(request, "dashboard/nodes/_state.html", _nodes_state(request, machines.nodes(request.user)))
 
 
-def _registered(request: SignedIn, form: PlainForm) -> Any | None:
+def _registered(request: SignedIn, form: PlainForm) -> Cluster | None:
     fields = cluster_fields(form)
     if form.errors:
         return None
@@ -92,23 +94,23 @@ def _registered(request: SignedIn, form: PlainForm) -> Any | None:
         return None
 
 
-def _with_join_command(request: SignedIn, cluster: Any) -> HttpResponse:
+def _with_join_command(request: SignedIn, cluster: Cluster) -> HttpResponse:
     token = node_services.create_join_token(cluster=cluster, by=request.user)
     answer = redirect(reverse("cluster", args=[cluster.name]) + "#join")
     return hand_over(request, answer, name=JOIN, value=node_services.join_command(token))
 
 
-def _cluster_state(request: SignedIn, cluster: Any) -> dict[str, Any]:
+def _cluster_state(request: SignedIn, cluster: Cluster) -> dict[str, Any]:
     nodes = machines.nodes(request.user, cluster)
     lost = [node for node in nodes if node.state == "lost"]
     return {**_nodes_state(request, nodes), "cluster": cluster, "lost": lost}
 
 
-def _nodes_state(request: SignedIn, nodes: list[Any]) -> dict[str, Any]:
+def _nodes_state(request: SignedIn, nodes: list[Node]) -> dict[str, Any]:
     slots = machines.slots(nodes)
     load = telemetry.load(nodes, names=["cpu_percent"], seconds=CURVE_S, points=CURVE_POINTS)
     curves = {node_id: series["cpu_percent"].values for node_id, series in load.items() if "cpu_percent" in series}
-    rows = machine_rows.rows(nodes, slots, curves, now=machine_rows.utc_now())
+    rows = machine_rows.rows(nodes, slots, curves, now=datetime.now(UTC))
     return {
         "rows": rows,
         "devices_total": machine_rows.devices_total(nodes),
@@ -117,7 +119,7 @@ def _nodes_state(request: SignedIn, nodes: list[Any]) -> dict[str, Any]:
     }
 
 
-def _summary(cluster: Any, nodes: list[Any]) -> dict[str, Any]:
+def _summary(cluster: Cluster, nodes: list[Node]) -> dict[str, Any]:
     slots = machines.slots(nodes)
     return {
         "cluster": cluster,

@@ -1,6 +1,8 @@
 """One node: its load, devices and history; administrators cordon, drain, rename and remove it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import messages
@@ -13,6 +15,7 @@ from dashboard.views.answers import page
 from dashboard.views.job.words import replica_state
 from dashboard.views.machines import machine_rows
 from orchestrator.queries import machines, telemetry
+from orchestrator.queries.rows import Job, Node, Replica
 from orchestrator.services.errors import Conflict, Forbidden, Invalid, words_of
 from orchestrator.services.nodes import dirty
 from orchestrator.services.nodes import nodes as node_services
@@ -67,7 +70,7 @@ def node_action(request: SignedIn, node_id: str, action: str) -> HttpResponse:
     return redirect("cluster", found.cluster.name) if action == "remove" else redirect("node", node_id)
 
 
-def _carry_out(request: SignedIn, found: Any, action: str) -> str:
+def _carry_out(request: SignedIn, found: Node, action: str) -> str:
     """Do it; returns the node's name afterwards."""
     reason = request.POST.get("reason", "").strip()
     if action == "rename":
@@ -92,7 +95,7 @@ def _state(request: SignedIn, node_id: str) -> dict[str, Any]:
     found = machines.node(request.user, node_id)
     slots = machines.slots([found])
     replicas = machines.node_replicas(found, limit=REPLICAS_SHOWN)
-    now = machine_rows.utc_now()
+    now = datetime.now(UTC)
     kinds = {slot.kind for slot in slots[found.pk]}
     return {
         "node": found,
@@ -105,12 +108,24 @@ def _state(request: SignedIn, node_id: str) -> dict[str, Any]:
         "has_gpu": "gpu" in kinds,
         "dirty": machines.dirty(found),
         "running": [replica for replica in replicas if replica.held],
-        "past": [_ended(replica) for replica in replicas if not replica.held],
+        "past": [_past(replica) for replica in replicas if not replica.held],
         "events": machines.node_events(found, limit=EVENTS_SHOWN),
     }
 
 
-def _ended(replica: Any) -> Any:
-    """A replica with the shape and the word of how it ended, as its job's page says it."""
-    replica.shape, replica.word = replica_state(replica)
-    return replica
+@dataclass(frozen=True)
+class PastReplica:
+    """A process that ran here, with the shape and the word of how it ended, as its job's page says it."""
+
+    job: Job
+    job_id: int
+    role: str
+    index: int
+    reason: str
+    ended_at: datetime | None
+    shape: str
+    word: str
+
+
+def _past(row: Replica) -> PastReplica:
+    return PastReplica(row.job, row.job_id, row.role, row.index, row.reason, row.ended_at, *replica_state(row))

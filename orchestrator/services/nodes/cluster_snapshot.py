@@ -43,7 +43,7 @@ def _node_view(node: Node, held: frozenset[int], *, avoided: bool) -> NodeView:
         name=node.name,
         address=node.address,
         state=NodeState(node.state),
-        devices=tuple((int(str(device["index"])), DeviceKind(str(device["kind"]))) for device in node.devices),
+        devices=tuple((device.index, DeviceKind(device.kind)) for device in node.devices),
         held=held,
         dirty=dirty.devices(node),
         avoided=avoided,

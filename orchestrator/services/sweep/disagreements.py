@@ -2,7 +2,6 @@
 what the nodes' agents say they hold, and settle the difference in words.
 """
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -14,6 +13,7 @@ from orchestrator.services import outbox
 from orchestrator.services.gang import gang
 from orchestrator.services.transitions import StaleTransition, move_node
 from worker_agent.protocol import commands
+from worker_agent.protocol.reports import RunningReplica
 from worker_agent.protocol.states import NodeState, ReplicaStatus
 
 # An agent lists what it holds every second, and keeps listing a replica until its end has been acknowledged.
@@ -29,7 +29,7 @@ def give_up_unlisted(*, now: datetime) -> None:
         status__in=(ReplicaStatus.STARTING.value, ReplicaStatus.RUNNING.value), node__last_seen_at__gt=now - FRESH
     ).select_related("node")
     for replica in held:
-        listed = replica.node is None or any(pk == replica.pk for pk, _status in _listing(replica.node))
+        listed = replica.node is None or any(held.replica_id == replica.pk for held in replica.node.held_replicas)
         if listed:
             if replica.absent_since is not None:
                 Replica.objects.filter(pk=replica.pk).update(absent_since=None)
@@ -44,17 +44,17 @@ def give_up_unlisted(*, now: datetime) -> None:
 def stop_unknown(*, now: datetime) -> None:
     """Processes that run although the database has ended or forgotten them: their agents are told to end them."""
     for node in Node.objects.filter(last_seen_at__gt=now - FRESH).exclude(holding=[]):
-        running = {pk for pk, status in _listing(node) if status != ReplicaStatus.EXITED}
+        running = {held.replica_id: held for held in node.held_replicas if held.status is not ReplicaStatus.EXITED}
         known = Replica.objects.in_bulk(running)
         asked = set(
             Command.objects.filter(node=node, kind="stop", created_at__gt=now - STOP_REPEATED_AFTER)
             .exclude(replica=None)
             .values_list("replica_id", flat=True)
         )
-        for replica_id in running - asked:
+        for replica_id in running.keys() - asked:
             replica = known.get(replica_id)
             if replica is None:
-                _stop_forgotten(node, replica_id, now)
+                _stop_forgotten(node, running[replica_id], now)
             elif replica.status in TERMINAL_REPLICA and replica.ended_at and now - replica.ended_at > FRESH:
                 outbox.post_stop(replica=replica, reason="This replica has ended for the control plane.", now=now)
 
@@ -88,15 +88,8 @@ def refuse_unanswered_launches(*, now: datetime) -> None:
         gang.on_unanswered(replica=replica, reason=reason, now=now)
 
 
-def _listing(node: Node) -> Iterator[tuple[int, str]]:
-    """What the node's agent said last that it holds: replica ids and their statuses."""
-    for held in node.holding:
-        yield int(held["replica_id"]), str(held["status"])
-
-
-def _stop_forgotten(node: Node, replica_id: int, now: datetime) -> None:
+def _stop_forgotten(node: Node, held: RunningReplica, now: datetime) -> None:
     """A running replica without a row (its job was deleted). One unanswered Stop at a time."""
-    listed = next(held for held in node.holding if int(held["replica_id"]) == replica_id)
     if Command.objects.filter(node=node, replica=None, kind="stop", created_at__gt=now - STOP_REPEATED_AFTER).exists():
         return
     outbox.post(
@@ -105,8 +98,8 @@ def _stop_forgotten(node: Node, replica_id: int, now: datetime) -> None:
         now=now,
         build=lambda command_id: commands.Stop(
             command_id=command_id,
-            replica_id=replica_id,
-            attempt=int(listed["attempt"]),
+            replica_id=held.replica_id,
+            attempt=held.attempt,
             grace_s=settings.STOP_GRACE_S,
             reason="The job of this replica has been deleted.",
         ),

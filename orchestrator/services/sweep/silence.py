@@ -96,5 +96,5 @@ def _seen(replica: Replica) -> str:
     node = replica.node
     if node is None or node.state == NodeState.LOST:
         return "away"
-    listed = {int(held["replica_id"]) for held in node.holding if held["status"] != ReplicaStatus.EXITED}
+    listed = {held.replica_id for held in node.held_replicas if held.status is not ReplicaStatus.EXITED}
     return "running" if replica.pk in listed else "gone"

@@ -74,7 +74,8 @@ def gang(member: User) -> Job:
             "task": {"type": "worker", "index": index},
         }
         replica.save()
-        node.holding = [{"replica_id": replica.pk, "attempt": 1, "cpu_percent": 231.4, "memory_bytes": 2_500_000_000}]
+        load = {"cpu_percent": 231.4, "memory_bytes": 2_500_000_000}
+        node.holding = [{"replica_id": replica.pk, "attempt": 1, "status": "running", "pid": 1} | load]
         node.save()
         owner = series.Owner(replica_id=replica.pk)
         for name, value in (("loss", 0.25), ("examples_per_s", 7000.0), ("step_time_ms", 30.0 + index)):
