@@ -42,12 +42,13 @@ format: environment
 	@$(VENV)/ruff check --fix . ; $(VENV)/ruff format .
 	@$(VENV)/djangofmt $(TEMPLATES) ; $(VENV)/djangofmt check --fix $(TEMPLATES)
 
-FAST := not tf and not stack and not browser and not gpu
+# Without plugins that only slow tests use: each of the three processes would import them.
+FAST := -q -n 2 -p no:playwright -p no:anyio -m "not tf and not stack and not browser and not gpu"
 test-fast: environment
-	@$(PYTEST) -q -n 2 -m "$(FAST)"
+	@$(PYTEST) $(FAST)
 
 test-postgres: environment
-	@TRAINYARD_TEST_DATABASE=postgres $(PYTEST) -q -n 2 -m "$(FAST)"
+	@TRAINYARD_TEST_DATABASE=postgres $(PYTEST) $(FAST)
 
 # Two files at a time: these start TensorFlow, Redis, agents and Chromium, and wait for them half of the time. The
 # browser's have processes of their own, because the browser's driver keeps an event loop running in them.

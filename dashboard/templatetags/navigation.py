@@ -40,17 +40,13 @@ def side_counts(context: dict[str, Any]) -> dict[str, Any]:
 
 def _counts(request: Any) -> dict[str, Any]:
     user = request.user
-    lost: dict[int, int] = {}
-    for node in machines.nodes(user):
-        if node.state == NodeState.LOST:
-            lost[node.cluster_id] = lost.get(node.cluster_id, 0) + 1
     return {
         "under_way": sum(number for status, number in jobs.counts(user).items() if status in LIVE_JOB),
         "clusters": [
             {
                 "name": cluster.name,
                 "count_id": f"count-lost-{cluster.pk}",
-                "lost": lost.get(cluster.pk, 0),
+                "lost": sum(node.state == NodeState.LOST for node in cluster.nodes.all()),
                 "current": request.path == reverse("cluster", args=[cluster.name]),
             }
             for cluster in machines.clusters(user)[:CLUSTERS_SHOWN]
