@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.environment import ROOT
 from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus, Strategy
 
 LINES_PER_MODULE = 400
+SIBLINGS = 14
 SOURCES = ("dashboard", "orchestrator", "worker_agent", "trainyard", "examples", "benchmarks", "tests", "scripts")
 
 
@@ -31,6 +33,12 @@ def test_no_module_is_longer_than_400_lines(suffix: str) -> None:
     sizes = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files_of(suffix)}
     assert sizes
     assert {name: lines for name, lines in sizes.items() if lines > LINES_PER_MODULE} == {}
+
+
+def test_no_folder_holds_more_than_14_files_of_code() -> None:
+    siblings = Counter(str(path.parent.relative_to(ROOT)) for path in files_of(".py", ".js", ".html", ".css"))
+    assert siblings
+    assert {folder: count for folder, count in siblings.items() if count > SIBLINGS} == {}
 
 
 def test_every_module_says_what_lives_there() -> None:

@@ -15,9 +15,9 @@ from itertools import pairwise
 from typing import Any
 
 from orchestrator.domain.lifecycle import JOB_TRANSITIONS, TERMINAL_JOB
-from tests.faults import counting
-from tests.faults.counting import Truth
-from tests.faults.yard import Yard
+from tests.faults.installation import counting
+from tests.faults.installation.counting import Truth
+from tests.faults.installation.yard import Yard
 from worker_agent.protocol.states import JobStatus
 
 PATIENCE_S = 30.0

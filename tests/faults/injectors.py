@@ -16,10 +16,10 @@ from functools import partial
 import httpx
 import psutil
 
-from tests.faults import counting
-from tests.faults.disks import no_ext4
-from tests.faults.machines import Machine, settle
-from tests.faults.yard import CONTROL, NODES, Yard, until
+from tests.faults.installation import counting
+from tests.faults.installation.disks import no_ext4
+from tests.faults.installation.machines import Machine, settle
+from tests.faults.installation.yard import CONTROL, NODES, Yard, until
 from worker_agent.protocol.reports import REPORTS_KEY
 
 TWO_HOURS_S = 7200

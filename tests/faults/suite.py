@@ -12,10 +12,10 @@ import httpx
 
 from tests.faults.checker import Verdict, check
 from tests.faults.injectors import FAULTS, Fault, Scene
-from tests.faults.machines import settle
-from tests.faults.scenarios import Scenario
-from tests.faults.training import TF_LIMIT_S, is_saving, submit
-from tests.faults.yard import NODES, TERMINAL, Yard, until
+from tests.faults.installation.machines import settle
+from tests.faults.installation.training import TF_LIMIT_S, is_saving, submit
+from tests.faults.installation.yard import NODES, TERMINAL, Yard, until
+from tests.faults.scenarios.programs.programs import Scenario
 
 STATES = ("submitted", "launching", "running", "checkpointing", "stopping")
 JOB_LIMIT_S = 240.0

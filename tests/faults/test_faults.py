@@ -3,10 +3,10 @@
 import pytest
 
 from tests.faults.injectors import FAULTS
-from tests.faults.machines import unavailable
+from tests.faults.installation.machines import unavailable
+from tests.faults.installation.yard import Yard
 from tests.faults.report import line_of, table_of
 from tests.faults.suite import random_faults
-from tests.faults.yard import Yard
 
 SEED, MINUTES = 4, 0.2
 QUICK = {

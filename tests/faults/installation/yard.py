@@ -26,11 +26,11 @@ import redis
 from orchestrator.embedded import folder, redis_server
 from orchestrator.embedded.startup import ADMINISTRATOR
 from tests.environment import ROOT, child_environment
-from tests.faults import counting
-from tests.faults.database import Database, Postgres, Sqlite
-from tests.faults.disks import Disk
-from tests.faults.leftovers import groups_in, mounts_in, processes_in
-from tests.faults.machines import Network
+from tests.faults.installation import counting
+from tests.faults.installation.database import Database, Postgres, Sqlite
+from tests.faults.installation.disks import Disk
+from tests.faults.installation.leftovers import groups_in, mounts_in, processes_in
+from tests.faults.installation.machines import Network
 from tests.waiting import wait_until
 
 NODES = ("a", "b", "c")

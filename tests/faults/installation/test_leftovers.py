@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults import leftovers
+from tests.faults.installation import leftovers
 
 
 def a_pid_of_nobody() -> int:

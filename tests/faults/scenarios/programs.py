@@ -12,8 +12,8 @@ import psutil
 
 from tests.faults.checker import Verdict, check
 from tests.faults.injectors import AGENT, RANK, Scene
-from tests.faults.machines import settle
-from tests.faults.yard import TERMINAL, Yard, until
+from tests.faults.installation.machines import settle
+from tests.faults.installation.yard import TERMINAL, Yard, until
 
 PID_TRIES = 200
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from tests.faults import counting
 from tests.faults.checker import Verdict, check
 from tests.faults.injectors import AGENT, LOST, RANK, REDIS, Scene, agent_killed
-from tests.faults.scenarios import Scenario
-from tests.faults.yard import NODES, TERMINAL, Yard, until
+from tests.faults.installation import counting
+from tests.faults.installation.yard import NODES, TERMINAL, Yard, until
+from tests.faults.scenarios.programs.programs import Scenario
 
 NOTICED_WITHIN_S, ENDED_WITHIN_S, AGAIN_WITHIN_S = 30.0, 20.0, 30.0
 

@@ -17,11 +17,11 @@ import psutil
 
 from orchestrator.domain.gang.reasons import LAST_LINES
 from tests.faults.checker import SAME_LOSS, Verdict, check
-from tests.faults.counting import CLUSTER
 from tests.faults.injectors import LOST, RANK, Scene, cut_between_nodes, machine_lost, no_nftables
-from tests.faults.scenarios import Scenario
-from tests.faults.training import TF_LIMIT_S, submit
-from tests.faults.yard import PORTS, TERMINAL, Yard, until
+from tests.faults.installation.counting import CLUSTER
+from tests.faults.installation.training import TF_LIMIT_S, submit
+from tests.faults.installation.yard import PORTS, TERMINAL, Yard, until
+from tests.faults.scenarios.programs.programs import Scenario
 
 INTERVAL = 100
 LONG = {"epochs": 80, "checkpoint_steps": INTERVAL}

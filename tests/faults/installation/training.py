@@ -1,7 +1,7 @@
 """A real training for the fault suite: a recipe's, which writes checkpoints, and whether it is at one just now."""
 
-from tests.faults.counting import CLUSTER
-from tests.faults.yard import Yard
+from tests.faults.installation.counting import CLUSTER
+from tests.faults.installation.yard import Yard
 from worker_agent.protocol.checkpoint import MARKER
 
 TF_LIMIT_S = 600.0

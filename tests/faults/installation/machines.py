@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tests.environment import ROOT
-from tests.faults.leftovers import NAMESPACE, NAMESPACES
+from tests.faults.installation.leftovers import NAMESPACE, NAMESPACES
 
 END_LIMIT_S = 30.0
 THIEF = """
