@@ -280,10 +280,20 @@ def test_what_the_training_would_refuse_is_certain(results, case: str) -> None:
         ("leaves", "the file recipe.py cannot be loaded", "it called sys.exit(3)", False),
         ("stages", "the program's build_stages() does not suit the job", "without layers", True),
         ("generator fails", "the training set cannot be read", "invalid literal for int()", False),
-        ("no files", "the training set does not suit the job", "reads no files that can be dealt out", True),
+        (
+            "no files",
+            'the program\'s build_dataset(params, "train") does not suit the job',
+            "reads no files that can be dealt out",
+            True,
+        ),
         ("own step", "the model does not suit the job", "needs the stock train_step", True),
         ("schedule", "the model does not suit the job", "a learning rate schedule of its own", True),
-        ("one file", "the training set does not suit the job", "needs a file for each of the 2 workers", True),
+        (
+            "one file",
+            'the program\'s build_dataset(params, "train") does not suit the job',
+            "needs a file for each of the 2 workers",
+            True,
+        ),
         ("whole layers", "the model cannot be laid out", "No variable of this model can be split over 3", True),
         (
             "endless validation",

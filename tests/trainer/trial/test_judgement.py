@@ -1,4 +1,4 @@
-"""What a program asks for that is otherwise in training is noticed, and nothing else. One process for all cases."""
+"""What a program asks for that is otherwise in training is noticed, and little else. One process for all cases."""
 
 import json
 import os
@@ -48,25 +48,41 @@ CASES = {
     "import keras; keras.distribution.list_devices()": (True, True),
     "import keras; keras.distribution.DataParallel()": (True, True),
     ASKS_IN_A_LAYER: (True, True),
+    "for name in os.environ: print(name)": (True, True),
+    "import library": (True, True),
+    "os.environ['OMP_NUM_THREADS'] = '2'; from sklearn import datasets": (False, False),
+    "print(tf.distribute.get_strategy().num_replicas_in_sync)": (True, True),
+    "def build_layouts(params): return {'kernel': ['model', None]}": (False, False),
 }
+LIBRARY = "import os\ndef rank():\n    return os.environ['TF_CONFIG']\n"
 PROCESS = """
-import json, runpy, sys
+import importlib.util, json, keras, sys
 from pathlib import Path
-from worker_agent.trainer.trial.surroundings import Surroundings
+from tests.agent.plans import make_spec
+from worker_agent.trainer.training_run import TrainingRun
+from worker_agent.trainer.trial.judgement import Trial
 
-seen = []
-for program in sorted(Path(sys.argv[1]).glob("*/recipe.py")):
-    both = [Surroundings(program.parent, gpus=gpus) for gpus in (True, False)]
-    for surroundings in both:
-        surroundings.watch()
-    runpy.run_path(str(program))
-    seen.append([surroundings.looked_at_place for surroundings in both] + [both[0].looked_outside])
-print(json.dumps(seen))
+root = Path(sys.argv[1])
+sys.path.insert(0, str(root / "installed"))
+told = []
+for program in sorted(root.glob("*/recipe.py")):
+    run = TrainingRun(entry=program, code=program.parent, spec=make_spec())
+    nodes = ((False, True), (False, False), (True, False))
+    trials = [Trial(run, offline=offline, gpus=gpus) for offline, gpus in nodes]
+    for trial in trials:
+        trial.watch()
+    spec = importlib.util.spec_from_file_location(f"recipe_{len(told)}", program)
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    told.append([trial.may_differ for trial in trials])
+print(json.dumps(told))
 """
 
 
 def test_what_a_program_asks_for(tmp_path: Path) -> None:
     outside = "import socket; socket.getaddrinfo('127.0.0.1', 80)"
+    (tmp_path / "installed").mkdir()
+    (tmp_path / "installed" / "library.py").write_text(LIBRARY)
     for number, text in enumerate([*CASES, outside]):
         folder = tmp_path / f"{number:02}"
         folder.mkdir()
@@ -74,8 +90,8 @@ def test_what_a_program_asks_for(tmp_path: Path) -> None:
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "TRAINYARD_ROLE": "worker:0"}
     command = [sys.executable, "-c", PROCESS, str(tmp_path)]
     said = subprocess.run(command, env=environment, check=True, timeout=200, stdout=subprocess.PIPE, text=True).stdout
-    *seen, last = json.loads(said.splitlines()[-1])
-    found = {text: (with_gpus, without) for text, (with_gpus, without, _) in zip(CASES, seen, strict=True)}
+    *told, last = json.loads(said.splitlines()[-1])
+    found = {text: (with_gpus, without) for text, (with_gpus, without, _) in zip(CASES, told, strict=True)}
     assert found == CASES
-    assert not any(outside for _, _, outside in seen)
+    assert all(offline == without for _, without, offline in told)
     assert last == [False, False, True]

@@ -1,0 +1,93 @@
+"""What was found of a program while it was tried, and how certain that is.
+
+A finding is certain where a rule of the trainer refuses, and nothing that the rule saw may be otherwise in training: a
+program may have asked for the network, for devices, or who it is in its gang. That it asks for the network is heard
+from Python. The others are read in the text of what it imported: to name them counts as to ask for them, which costs no
+more than that the training refuses what could have been refused before it.
+"""
+
+import linecache
+import re
+import sys
+from pathlib import Path
+
+from worker_agent.protocol.findings import Finding
+from worker_agent.trainer.failure import failure_of
+from worker_agent.trainer.outcome import NodeLacks, TrainingFailed
+from worker_agent.trainer.training_run import TrainingRun
+
+# Python's own names (docs.python.org/3/library/audit_events.html). What a program starts may ask for the network, too.
+_OUTSIDE = frozenset({"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "subprocess.Popen", "os.system"})
+_NETWORK_WORDS = ("URLError", "gaierror", "URL fetch failure", "Network is unreachable", "name resolution")
+
+_DEVICES = r"list_(?:physical|logical)_devices|get_visible_devices|list_devices"
+_PLACE = re.compile(
+    r"TF_CONFIG|TRAINYARD_|ClusterResolver|get_strategy|get_replica_context|replicas_in_sync|DataParallel|ModelParallel|"
+    rf"list_local_devices|is_gpu_available|gpu_device_name|(?:{_DEVICES})(?!\(\s*(?:device_type\s*=\s*)?[\"'](?i:gpu))"
+)
+# On a node with GPUs, which are hidden from the program while it is tried.
+_GPUS = re.compile(rf"{_DEVICES}|CUDA_VISIBLE_DEVICES")
+# All of the environment, and not one name of it.
+_ENVIRONMENT = re.compile(r"(?<![\"'] in os\.)environb?\b(?!\s*(?:\[|\.(?:get|pop|setdefault|update)\b))")
+# These name all that, are imported bit by bit, and decide nothing for the program.
+_LIBRARIES = frozenset({"tensorflow", "keras", "tf_keras", "worker_agent", "trainyard"})
+
+# Where a sentence of the trainer's begins to say what to do.
+_WHAT_TO_DO = re.compile(r": (?=(?:call|choose|give|install|leave|let|set|split|use) )")
+
+
+class Trial:
+    """One look at a program: `findings` and `facts` grow as far as it comes; `stage` says what fails if something does.
+
+    `offline`: this process has no network; `gpus`: the node has GPUs.
+    """
+
+    def __init__(self, run: TrainingRun, *, offline: bool, gpus: bool) -> None:
+        self.findings: list[Finding] = []
+        self.facts: dict[str, str] = {}
+        self.stage = f"the file {run.entry.name} cannot be loaded"
+        self.run = run
+        self._offline = offline
+        self._gpus = gpus
+        self._known = dict(sys.modules)
+        self._asked_outside = False
+
+    def watch(self) -> None:
+        """What is asked for and imported from now on is the program's doing."""
+        self._known = dict(sys.modules)
+        sys.addaudithook(self._on_audit)
+
+    def fail(self, error: BaseException) -> None:
+        """The program came no further than to this error."""
+        what, blocks, certain = self.stage, True, False
+        message = failure_of(error, code=self.run.code, gang_size=1).message.rstrip(".")
+        why, remedy = message, "Correct the program; what it raised is its own"
+        if isinstance(error, SystemExit):
+            why = f"it called sys.exit({error.code!r})"
+        elif self._offline and any(words in message for words in _NETWORK_WORDS):
+            what, blocks = what.replace("fails", "was not tried to its end"), False
+            why = f"it wanted the network, which this check does not have ({message})"
+            remedy = "Nothing, if its nodes have the network"
+        elif isinstance(error, TrainingFailed):
+            what = what.replace("fails", "does not suit the job")
+            why, *told = _WHAT_TO_DO.split(message, maxsplit=1)
+            remedy = told[0][0].upper() + told[0][1:] if told else "Correct the program, or what the job asks of it"
+            of_node = isinstance(error, NodeLacks) or isinstance(error.__cause__, OSError)
+            certain = not of_node and not self.may_differ
+        self.findings.append(Finding(what, why, remedy, blocks=blocks, certain=certain))
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether the program may have asked for something that is otherwise in training."""
+        brought = [name for name, module in sys.modules.items() if self._known.get(name) is not module]
+        files = [getattr(sys.modules[name], "__file__", "") for name in brought if name.split(".")[0] not in _LIBRARIES]
+        return (self._offline and self._asked_outside) or any(self._asks(file) for file in files if file)
+
+    def _asks(self, file: str) -> bool:
+        text = "".join(linecache.getlines(file))  # none of what is not Python
+        is_own = Path(file).is_relative_to(self.run.code)
+        wanted = [_PLACE, *([_GPUS] if self._gpus else []), *([_ENVIRONMENT] if is_own else [])]
+        return any(words.search(text) for words in wanted)
+
+    def _on_audit(self, event: str, _: object) -> None:
+        self._asked_outside |= event in _OUTSIDE
