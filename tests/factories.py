@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from orchestrator.models import Attempt, Cluster, Code, Job, Node, Replica, Role, User
 from worker_agent.protocol.codec import plain
+from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.reports import Device, Inventory
 from worker_agent.protocol.states import JobStatus, ReplicaStatus, Strategy
@@ -136,5 +137,6 @@ def make_replica(
         "devices": [0],
         "device_kind": "cpu",
         "held": status not in (ReplicaStatus.EXITED, ReplicaStatus.LOST),
+        "ending": columns.get("cause") and plain(Ending(cause=columns["cause"], code=columns.get("exit_code"))),
     }
     return Replica.objects.create(job=job, node=node, role=role, index=index, status=status.value, **(values | columns))

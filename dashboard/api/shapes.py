@@ -9,11 +9,13 @@ from pydantic import ConfigDict, Field
 
 from orchestrator.domain.job.strategies import WORDS, readers_of
 from orchestrator.queries import rows
+from worker_agent.protocol.causes import CAUSES
 from worker_agent.protocol.states import Cause, JobStatus, Keras, Kind, ReplicaStatus, Strategy
 
 # JSON has no words for these numbers, so they are strings.
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 ParamValue = bool | int | float | str
+CAUSES_IN_WORDS = " ".join(f"{row.cause.value}: {row.meaning}." for row in CAUSES)
 STRATEGY_HELP = " ".join(f"{strategy.value}: {words.summary}" for strategy, words in WORDS.items())
 
 
@@ -184,7 +186,7 @@ class Job(Schema):
     recipe: str = Field(description="Empty for a program of one's own.")
     owner: str
     status: JobStatus
-    cause: Cause | Literal[""] = Field(description="Why it ended or is ending.")
+    cause: Cause | Literal[""] = Field(description=f"Why it ended or is ending. {CAUSES_IN_WORDS}")
     reason: str = Field(description="The cause in words.")
     waiting_for: str = Field(description="Why a submitted job has not started.")
     strategy: Strategy
@@ -235,8 +237,9 @@ class Replica(Schema):
     facts: dict[str, Any] = Field(description="What it told of its strategy: devices, mesh, stages, loads.")
     exit_code: int | None
     signal: int | None
-    cause: str
-    reason: str
+    cause: Cause | Literal[""]
+    reason: str = Field(validation_alias="reason_in_full")
+    ending: dict[str, Any] | None = Field(description="What ended it, as data; null while it lives.")
     started_at: datetime | None
     ended_at: datetime | None
     refused: int = Field(description="Records that came after another process had been launched in its place.")

@@ -3,6 +3,7 @@
 `services/transitions.py` is the only caller that turns a move into a database update.
 """
 
+from worker_agent.protocol.causes import row_of
 from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus
 
 JOB_TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
@@ -42,8 +43,5 @@ LIVE_JOB = frozenset(JobStatus) - TERMINAL_JOB
 
 def final_status(cause: Cause) -> JobStatus:
     """The terminal status that a cause leads to, when the job is not restarted."""
-    if cause is Cause.COMPLETED:
-        return JobStatus.SUCCEEDED
-    if cause is Cause.STOPPED:
-        return JobStatus.STOPPED
-    return JobStatus.FAILED
+    status = row_of(cause).status
+    return status if status in TERMINAL_JOB else JobStatus.FAILED

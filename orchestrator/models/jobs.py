@@ -3,10 +3,13 @@
 from django.conf import settings
 from django.db import models
 
+from orchestrator.domain.gang.reasons import message_in_full
 from orchestrator.models.machines import Cluster, Node
+from worker_agent.protocol.causes import NODE_LEAVES
 from worker_agent.protocol.codec import typed
+from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.job.job_spec import JobSpec
-from worker_agent.protocol.states import NODE_LEAVES, Cause, JobStatus, ReplicaStatus, Strategy
+from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
 
 
 class Code(models.Model):
@@ -82,7 +85,7 @@ class Attempt(models.Model):
     `checkpoint_place` is the folder it writes checkpoints to, "" where the cluster shares none; `resumed_from` the
     checkpoint it began with, `resumed_step` that one's step, also when it has been dropped since (None: began anew).
 
-    At its end: `blame` (`domain/gang/restarts.Blame`), `failed_on` the node of the process that it failed of, and
+    At its end: `blame` (`causes.Blame`), `failed_on` the node of the process that it failed of, and
     `step_reached`. `running_at` is when every process was at work.
     """
 
@@ -150,6 +153,7 @@ class Replica(models.Model):
     signal = models.PositiveIntegerField(null=True, blank=True)
     cause = models.CharField(max_length=24, blank=True)
     reason = models.TextField(blank=True)
+    ending = models.JSONField(null=True, blank=True)
     log_size = models.PositiveBigIntegerField(default=0)
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
@@ -186,6 +190,16 @@ class Replica(models.Model):
     def words(self) -> str:
         """`worker 0`, for sentences."""
         return f"{self.role} {self.index}"
+
+    @property
+    def reason_in_full(self) -> str:
+        """What was said of its end, with the last lines of its log."""
+        return message_in_full(self.reason, self.typed_ending)
+
+    @property
+    def typed_ending(self) -> Ending | None:
+        """What ended it, as the frozen message; None while it lives."""
+        return typed(self.ending, Ending) if self.ending else None
 
 
 class Replacement(models.Model):

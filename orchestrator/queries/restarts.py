@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from django.db.models import Min
 
-from orchestrator.domain.gang.restarts import Blame, blame_for
 from orchestrator.domain.gang.separable_parts import HOLD_VARIABLES
 from orchestrator.models import Attempt, Job, Replacement, Replica
+from worker_agent.protocol.causes import Blame
 from worker_agent.protocol.states import Cause, JobStatus, Kind
 
 
@@ -120,7 +120,7 @@ def _part(row: Replacement, *, failed_at: datetime, lost_since: datetime) -> Res
         attempt=failed.attempt,
         cause=failed.cause,
         reason=row.reason,
-        counted=blame_for(Cause(failed.cause), failed.signal, failed.reason) is Blame.PROGRAM,
+        counted=failed.typed_ending is not None and failed.typed_ending.blame is Blame.PROGRAM,
         node=failed.node_name,
         failed_at=failed_at,
         step_reached=row.step_reached,

@@ -122,12 +122,12 @@ def test_words_of_the_programs_own_are_no_lost_peer(tmp_path: Path, error: Excep
     assert failure.ending.blame is Blame.PROGRAM
 
 
-def test_the_same_error_is_told_from_another_by_its_type_place_and_digest(tmp_path: Path) -> None:
-    def mark(error: Exception) -> object:
-        return failure_of(raised(error), code=tmp_path, gang_size=1).ending.mark  # type: ignore[union-attr]
+def test_the_same_error_is_told_from_another_by_its_digest(tmp_path: Path) -> None:
+    def digest(error: Exception) -> str:
+        return failure_of(raised(error), code=tmp_path, gang_size=1).ending.digest  # type: ignore[union-attr]
 
-    assert mark(ValueError("bad")) == mark(ValueError("bad"))
-    assert len({mark(error) for error in (ValueError("bad"), ValueError("worse"), TypeError("bad"))}) == 3
+    assert digest(ValueError("bad")) == digest(ValueError("bad"))
+    assert len({digest(error) for error in (ValueError("bad"), ValueError("worse"), TypeError("bad"))}) == 3
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ import msgspec
 from worker_agent.protocol.causes import NODE_LEAVES, Blame, Row, row_of
 from worker_agent.protocol.states import SAVED_CODE, Cause
 
+# What stands in a text before what the kernel showed, and before the last lines of a log.
 KERNEL_SHOWED = " The kernel's view: "
-_LAST_LINES = " The last lines it wrote:\n"
+LAST_LINES = " The last lines it wrote:\n"
 
 
 class Sender(StrEnum):
@@ -29,9 +30,9 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
     `saved`: it left when its gang had agreed on a step and saved it. `lost_peer`: another process of its gang had
     ended, or (`silent`) answered no more. `exception` and `module` name the type that it raised, `file` and `line` the
-    deepest place in the user's program, `digest` is of the words. `memory_kills` is how often the kernel had just ended
-    a process for memory, `kernel_saw` what it showed of one that hung. `last_lines` are of its output. `remedy` is what
-    to do, where that is known better than from the cause.
+    deepest place in the user's program; two that said the same have one `digest`. `memory_kills` is how often the
+    kernel had just ended a process for memory, `kernel_saw` what it showed of one that hung. `last_lines` are of its
+    output. `remedy` is what to do, where that is known better than from the cause.
     """
 
     cause: Cause
@@ -78,11 +79,6 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
             return f"signal {self.signal} ({name})"
         return "" if self.code is None else f"exit code {self.code}"
 
-    @property
-    def mark(self) -> tuple[str, str, str, int, str]:
-        """Equal where the same was raised at the same place, in the same words."""
-        return self.exception, self.module, self.file, self.line, self.digest
-
 
 def digest_of(message: str) -> str:
     """What tells messages apart, without their words."""
@@ -92,7 +88,7 @@ def digest_of(message: str) -> str:
 def of_version_before(cause: Cause, code: int | None, signal: int | None, message: str) -> tuple[Ending, str]:
     """The ending that a version of Trainyard without endings told in its message, and what remains to be said."""
     said, _, kernel_saw = message.partition(KERNEL_SHOWED)
-    said, _, last_lines = said.partition(_LAST_LINES)
+    said, _, last_lines = said.partition(LAST_LINES)
     lower = message.lower()
     told_so = cause is Cause.EXCEPTION and said.startswith("A peer went away")
     aborted = cause is Cause.SIGNAL and signal == SIGABRT and "coordination service" in lower

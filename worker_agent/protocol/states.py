@@ -102,8 +102,6 @@ class Cause(StrEnum):
     HUNG = "hung"
 
 
-# Why a process ends whose node is about to go, as far as can be known.
-NODE_LEAVES = (Cause.PREEMPTED, Cause.AGENT_SHUTDOWN)
 # The exit status of a training process that has saved a checkpoint and left because it was asked to.
 SAVED_CODE = 75
 

@@ -17,7 +17,6 @@ from dashboard.views.job.strategy import strategy_panel
 from dashboard.views.job.timeline import timeline_of
 from dashboard.views.job.words import JobRow, failure_of, gang_of, is_over, may_change, replica_state
 from dashboard.views.tiles import Tile
-from orchestrator.domain.gang.reasons import saved_and_left
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import telemetry
 from orchestrator.queries.rows import Job, Replica, User
@@ -163,7 +162,7 @@ def _ending(replica: Replica) -> str:
     if replica.signal:
         return f"signal {replica.signal}"
     if replica.exit_code is not None:
-        if saved_and_left(replica.cause, replica.exit_code):
+        if replica.typed_ending and replica.typed_ending.saved:
             return f"exit {replica.exit_code} (saved)"
         return f"exit {replica.exit_code}" + (" (asked to stop)" if replica.cause == Cause.STOPPED else "")
     return ""

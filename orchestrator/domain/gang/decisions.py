@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from orchestrator.domain.gang import separable_parts
-from orchestrator.domain.gang.reasons import ReplicaFacts, adding, hang_of, is_culprit, lost_a_peer, reason_of
-from orchestrator.domain.gang.restarts import Again, Blame, Ended, Never, blame_of, ended_of, verdict
+from orchestrator.domain.gang.reasons import ReplicaFacts, adding, reason_of, reason_of_hang, sentence_of
+from orchestrator.domain.gang.restarts import Again, AttemptEnd, Never, verdict
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
+from worker_agent.protocol.causes import Blame, row_of
+from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
 CONSEQUENCE_WAIT = timedelta(seconds=2)
@@ -26,24 +28,6 @@ LINGER = timedelta(seconds=30)
 EVALUATION = timedelta(minutes=10)
 # One process trains; the others serve it until they are ended.
 SERVED = frozenset({Strategy.PARAMETER_SERVER, Strategy.PIPELINE})
-# Decided outside the gang: no failure of a replica changes these any more.
-DECIDED_OUTSIDE = frozenset({Cause.STOPPED, Cause.TIME_LIMIT, Cause.COMPLETED})
-PEER_WORDS = (
-    "peer",
-    "unavailable",
-    "socket closed",
-    "connection reset",
-    "connection refused",
-    "failed to connect",
-    "heartbeat",
-    "coordination service",
-    "cancelled",
-    "collective",
-)
-# What TensorFlow says of a process that does not answer for some ten seconds: its coordination service of the others,
-# the others of worker 0.
-SILENCE_WORDS = ("heartbeat", "deadline exceeded")
-SIGABRT = 6
 
 
 @dataclass(frozen=True)
@@ -63,7 +47,7 @@ class GangFacts:
     kind: Kind = Kind.RECIPE
     step: int = 0
     began_at: int = 0
-    earlier: tuple[Ended, ...] = ()
+    earlier: tuple[AttemptEnd, ...] = ()
     max_restarts: int = 0
 
 
@@ -119,7 +103,8 @@ class Leave:
         """A sentence."""
         if self.asked is None:
             return "Its gang was asked from outside to leave."
-        return reason_of(replace(self.asked, cause=self.asked.cause or Cause.PREEMPTED, message=""))
+        asked = replace(self.asked, ending=self.asked.ending or Ending(cause=Cause.PREEMPTED), message="")
+        return sentence_of(asked)
 
 
 @dataclass(frozen=True)
@@ -157,36 +142,27 @@ def decide(gang: GangFacts, *, now: datetime) -> Decision:
 
 def root_cause(replicas: tuple[ReplicaFacts, ...]) -> ReplicaFacts | None:
     """The replica whose ending explains the others', or None while none has failed."""
-    failed = [each for each in replicas if each.cause not in (None, Cause.COMPLETED) and not each.has_saved]
-    return min(failed, key=_blame, default=None)
-
-
-def is_consequence(replica: ReplicaFacts) -> bool:
-    """True when the replica ended because another one of its gang had ended."""
-    if replica.cause is Cause.SIGNAL:
-        return replica.signal == SIGABRT
-    if replica.cause in (Cause.RENDEZVOUS_TIMEOUT, Cause.STOPPED):
-        return True
-    if replica.cause not in (Cause.EXCEPTION, Cause.EXIT_CODE):
-        return False
-    message = replica.message.lower()
-    return any(words in message for words in PEER_WORDS)
+    return min((each for each in replicas if each.has_failed and not each.has_saved), key=_order, default=None)
 
 
 def blame_in(replicas: tuple[ReplicaFacts, ...], root: ReplicaFacts) -> Blame:
     """Whose fault it was that a gang of these ended because `root` did. Who lost a peer that had run to its end lost it
     by the program's doing: it has given them unequal work."""
     has_left = any(each.cause is Cause.COMPLETED and each.role is not Role.EVALUATOR for each in replicas)
-    if has_left and lost_a_peer(root.cause, root.signal, root.message):
-        return Blame.PROGRAM
-    return blame_of(root)
+    return Blame.PROGRAM if has_left and root.lost_peer else root.row.blame
+
+
+def end_of(root: ReplicaFacts, *, number: int, step: int, began_at: int) -> AttemptEnd:
+    """The end of launch `number`, or of a part of it, that failed of this process."""
+    digest = root.ending.digest if root.ending else ""
+    return AttemptEnd(number, root.row.cause, root.row.blame, step, began_at, digest)
 
 
 def _leaving(gang: GangFacts, live: list[ReplicaFacts]) -> list[ReplicaFacts]:
     """Those who leave because of somebody outside: who has saved, or serves on for those that do. So does an evaluator
     whose agent was shut down: it holds nothing, and where it was it cannot come back."""
     leaving = [replica for replica in gang.replicas if replica.has_saved or replica.is_leaving]
-    failed = [replica for replica in gang.replicas if replica.cause not in separable_parts.HARMLESS]
+    failed = [replica for replica in gang.replicas if replica.has_failed]
     is_evaluator = all(each.role is Role.EVALUATOR and each.cause is Cause.AGENT_SHUTDOWN for each in failed)
     return leaving or (failed if is_evaluator and live else [])
 
@@ -209,12 +185,12 @@ def _failed(
     gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...], live: list[ReplicaFacts], now: datetime
 ) -> Decision:
     first = min(replica.ended_at for replica in gang.replicas if replica.ended_at and replica.cause)
-    unsure = bool(live) and is_consequence(root)
+    unsure = bool(live) and root.may_follow
     if unsure and now - first < CONSEQUENCE_WAIT:
         return Wait()
     if parts := _parts(gang, root, counting):
         return Replace(parts)
-    cause, reason = root.cause or Cause.EXIT_CODE, reason_of(root)
+    cause, reason = root.row.cause, reason_of(root)
     if cause is Cause.STOPPED:
         return End(cause, reason)
     if unsure and _went_silent(gang, root):
@@ -231,8 +207,7 @@ def _failed(
 def _went_silent(gang: GangFacts, root: ReplicaFacts) -> bool:
     """Whether a process gave up on one that has not ended: that one is suspended, or stands still, or is cut off."""
     has_left = any(replica.cause is Cause.COMPLETED for replica in gang.replicas)
-    message = root.message.lower()
-    return "peer went away" in message and any(words in message for words in SILENCE_WORDS) and not has_left
+    return root.lost_peer and root.ending is not None and root.ending.silent and not has_left
 
 
 def _parts(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...]) -> tuple[separable_parts.Part, ...]:
@@ -240,16 +215,16 @@ def _parts(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ..
 
     Who only lost a peer waits for the rest of its part to end, like the gang for the rest of the gang.
     """
-    unmended = {replica for replica in counting if replica.cause not in separable_parts.HARMLESS}
+    unmended = {replica for replica in counting if replica.has_failed}
     parts = []
     for members in separable_parts.separable(gang.strategy, gang.kind, counting):
         failed = root_cause(members)
         if failed is None:
             continue
-        why = root if is_consequence(failed) else failed
-        unsure = is_consequence(why) and any(each.status not in TERMINAL_REPLICA for each in members)
+        why = root if failed.may_follow else failed
+        unsure = why.may_follow and any(each.status not in TERMINAL_REPLICA for each in members)
         outcome = Again() if unsure else _verdict(gang, why)
-        if why.cause not in separable_parts.ENDS_ONE or not isinstance(outcome, Again):
+        if not why.row.spares_the_place or not isinstance(outcome, Again):
             return ()
         if not all(separable_parts.may_return(member) for member in members):
             return ()
@@ -261,16 +236,16 @@ def _parts(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ..
 def _torn_down(gang: GangFacts) -> Relaunch | Finish:
     """All have ended; what has been heard meanwhile may have changed the verdict."""
     root = root_cause(gang.replicas)
-    if root is None or root.cause in (None, Cause.STOPPED):
+    if root is None or root.cause is Cause.STOPPED:
         return Relaunch(gang.cause or Cause.STOPPED, gang.reason, Again())
-    outcome, reason = _verdict(gang, root), hang_of(root, gang.reason) or reason_of(root)
+    outcome, reason = _verdict(gang, root), reason_of_hang(root, gang.reason) or reason_of(root)
     if isinstance(outcome, Again):
-        return Relaunch(root.cause, reason, outcome)
-    return Finish(final_status(root.cause), root.cause, adding(reason, outcome.why))
+        return Relaunch(root.row.cause, reason, outcome)
+    return Finish(final_status(root.row.cause), root.row.cause, adding(reason, outcome.why))
 
 
 def _verdict(gang: GangFacts, root: ReplicaFacts) -> Again | Never:
-    present = ended_of(root, number=gang.launch, step=gang.step, began_at=gang.began_at)
+    present = end_of(root, number=gang.launch, step=gang.step, began_at=gang.began_at)
     present = replace(present, blame=blame_in(gang.replicas, root))
     return verdict(present, gang.earlier, max_restarts=gang.max_restarts)
 
@@ -278,13 +253,13 @@ def _verdict(gang: GangFacts, root: ReplicaFacts) -> Again | Never:
 def _finish_stopping(gang: GangFacts) -> Finish:
     if gang.cause is Cause.STOPPED and gang.replicas and _completed(gang):
         return Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "It had finished before the stop reached it.")
-    if gang.cause in DECIDED_OUTSIDE and gang.cause is not None:
+    if gang.cause is not None and row_of(gang.cause).is_final:
         return Finish(final_status(gang.cause), gang.cause, gang.reason)
     root = root_cause(gang.replicas)
-    if root is None or root.cause in (None, Cause.STOPPED, gang.cause):
+    if root is None or root.cause in (Cause.STOPPED, gang.cause):
         cause = gang.cause or Cause.STOPPED
         return Finish(final_status(cause), cause, gang.reason)
-    return Finish(final_status(root.cause), root.cause, reason_of(root))
+    return Finish(final_status(root.row.cause), root.row.cause, reason_of(root))
 
 
 def _completed(gang: GangFacts) -> bool:
@@ -322,7 +297,8 @@ def _is_awaited(replica: ReplicaFacts, gang: GangFacts) -> bool:
     return replica.index == 0 and replica.role is (Role.CHIEF if has_chief else Role.WORKER)
 
 
-def _blame(replica: ReplicaFacts) -> tuple[bool, bool, bool, bool, float]:
+def _order(replica: ReplicaFacts) -> tuple[bool, bool, bool, bool, float]:
+    """Who is likelier to have failed by itself comes first, then who failed earlier."""
     ended = replica.ended_at.timestamp() if replica.ended_at else 0.0
     hung = replica.cause is Cause.HUNG
-    return replica.cause is Cause.STOPPED, is_consequence(replica), hung, not is_culprit(replica), ended
+    return replica.cause is Cause.STOPPED, replica.may_follow, hung, not replica.is_culprit, ended

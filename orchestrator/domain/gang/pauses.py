@@ -23,12 +23,11 @@ from orchestrator.domain.gang.decisions import (
     Finish,
     GangFacts,
     Wait,
-    is_consequence,
     root_cause,
 )
 from orchestrator.domain.gang.reasons import ReplicaFacts, reason_of
-from orchestrator.domain.gang.restarts import Blame, blame_of
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
+from worker_agent.protocol.causes import Retry
 from worker_agent.protocol.states import Cause, Role, Strategy
 
 # What the processes said last may take so long to arrive; among it, that the checkpoint is complete.
@@ -81,13 +80,13 @@ def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Wait | End | Rest
         return Wait() if live else _ended(gang, pause, savers, now)
     failed = root_cause(_failed(gang))
     if _overdue(pause, savers) is not None:
-        if failed is None or is_consequence(failed):
+        if failed is None or failed.may_follow:
             return Rest(Cause.PAUSED, gang.reason)
-        return Rest(failed.cause or Cause.EXIT_CODE, reason_of(failed))
+        return Rest(failed.row.cause, reason_of(failed))
     if failed is not None and not set(savers).isdisjoint(_failed(gang)):  # who only serves may be missed, or not
         first = min(replica.ended_at for replica in _failed(gang) if replica.ended_at)
-        unsure = bool(live) and is_consequence(failed) and now - first < CONSEQUENCE_WAIT
-        return Wait() if unsure else Rest(failed.cause or Cause.EXIT_CODE, reason_of(failed))
+        unsure = bool(live) and failed.may_follow and now - first < CONSEQUENCE_WAIT
+        return Wait() if unsure else Rest(failed.row.cause, reason_of(failed))
     if all(replica.status in TERMINAL_REPLICA for replica in savers):
         return Rest(Cause.PAUSED, gang.reason)
     return Wait()
@@ -95,19 +94,19 @@ def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Wait | End | Rest
 
 def _ended(gang: GangFacts, pause: Pause, savers: list[ReplicaFacts], now: datetime) -> Wait | Kept | Finish:
     root, overdue = root_cause(_failed(gang)), _overdue(pause, savers)
-    if overdue is not None and (root is None or is_consequence(root) or gang.cause is Cause.PAUSED):
+    if overdue is not None and (root is None or root.may_follow or gang.cause is Cause.PAUSED):
         return Kept(Cause.PAUSED, f"The pause saved nothing: {reason_of(overdue)}")
-    if root is None or root.cause in (None, Cause.STOPPED) or (pause.saves and gang.cause is Cause.PAUSED):
+    if root is None or root.cause is Cause.STOPPED or (pause.saves and gang.cause is Cause.PAUSED):
         ended = max((replica.ended_at for replica in savers if replica.ended_at), default=now)
         is_late = now - ended >= ARRIVES_WITHIN
         if pause.saves and not pause.stored and not is_late:
             return Wait()
         missing = " What it said last has not arrived." if pause.saves and not pause.stored else ""
         return Kept(Cause.PAUSED, f"{gang.reason}{missing}")
-    blame, reason = blame_of(root), reason_of(root)
-    if blame is Blame.MACHINES or (pause.requeue and blame is Blame.PROGRAM):
-        return Kept(root.cause, f"The pause saved nothing: {reason}")
-    return Finish(final_status(root.cause), root.cause, f"It failed while it was to be paused: {reason}")
+    cause, reason, retry = root.row.cause, reason_of(root), root.row.retry
+    if retry is not Retry.NEVER and (pause.requeue or retry is not Retry.COUNTED):
+        return Kept(cause, f"The pause saved nothing: {reason}")
+    return Finish(final_status(cause), cause, f"It failed while it was to be paused: {reason}")
 
 
 def _savers(gang: GangFacts) -> list[ReplicaFacts]:
@@ -119,7 +118,8 @@ def _overdue(pause: Pause, savers: list[ReplicaFacts]) -> ReplicaFacts | None:
     """The first that the request to save has ended, and not its own exit: its time ran out."""
     if not pause.saves:
         return None
-    return root_cause(tuple(each for each in savers if each.cause is Cause.PAUSED and each.signal is not None))
+    killed = (each for each in savers if each.cause is Cause.PAUSED and each.ending and each.ending.signal)
+    return root_cause(tuple(killed))
 
 
 def _failed(gang: GangFacts) -> tuple[ReplicaFacts, ...]:

@@ -1,37 +1,33 @@
-"""Why a replica ended, in words that name it and its node. Shown on the job's page, in its events and in REST."""
+"""Why a replica ended, in words that name it and its node. Shown on the job's page, in its events and in REST.
 
-import signal
+A reason is a sentence; the last lines of the log may follow.
+"""
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from worker_agent.protocol.ending import KERNEL_SHOWED as KERNELS_VIEW
-from worker_agent.protocol.states import NODE_LEAVES, SAVED_CODE, Cause, ReplicaStatus, Role
+from worker_agent.protocol.causes import Blame, Row
+from worker_agent.protocol.ending import KERNEL_SHOWED, LAST_LINES, Ending
+from worker_agent.protocol.states import Cause, ReplicaStatus, Role
 
-LAST_LINES = " The last lines it wrote:\n"
-# Why a process may be asked to save a checkpoint and leave.
-LEAVE_TO_SAVE = frozenset({Cause.PAUSED, *NODE_LEAVES})
 # A longer one is cut where it is stored.
 REASON_CHARS = 8000
-# How the trainer begins what it says of an error that another process's end explains (`worker_agent/trainer/failure`).
-PEER_AWAY = "A peer went away"
-# TensorFlow aborts a process whose gang's coordination service is gone; its log says so.
-COORDINATION = "coordination service"
+_UNKNOWN = Ending(cause=Cause.EXIT_CODE)
 
 
 @dataclass(frozen=True)
 class ReplicaFacts:
-    """One replica as `failure.decide` sees it. `message` is what the node said about its end; `node_takes` says whether
-    that node takes a process in its place; `is_leaving` that it was asked from outside to leave, and still serves."""
+    """One replica as `decisions.decide` sees it. `ending` is None while it lives; `message` is what its node said of
+    its end, for people. `node_takes` says whether that node takes a process in its place; `is_leaving` that it was
+    asked from outside to leave, and still serves."""
 
     role: Role
     index: int
     node_name: str
     status: ReplicaStatus
-    cause: Cause | None = None
+    ending: Ending | None = None
     message: str = ""
-    exit_code: int | None = None
-    signal: int | None = None
     ended_at: datetime | None = None
     node_takes: bool = True
     is_leaving: bool = False
@@ -42,20 +38,57 @@ class ReplicaFacts:
         return f"{self.role.value} {self.index} on {self.node_name}"
 
     @property
+    def cause(self) -> Cause | None:
+        """What it ended of."""
+        return self.ending.cause if self.ending else None
+
+    @property
+    def row(self) -> Row:
+        """What the table of causes says of its end."""
+        return (self.ending or _UNKNOWN).row
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has ended, and not because it was done."""
+        return self.cause not in (None, Cause.COMPLETED)
+
+    @property
     def has_saved(self) -> bool:
         """Whether it left after its gang had agreed on a step and saved it."""
-        return saved_and_left(self.cause, self.exit_code)
+        return self.ending is not None and self.ending.saved
+
+    @property
+    def lost_peer(self) -> bool:
+        """Whether another process of its gang had ended before, or was silent."""
+        return self.ending is not None and self.ending.lost_peer
+
+    @property
+    def may_follow(self) -> bool:
+        """Whether the end of another process may explain its own."""
+        return self.ending is not None and self.ending.may_follow
+
+    @property
+    def is_culprit(self) -> bool:
+        """Whether it may have failed by itself: not who lost a peer; of a gang that hung, whom the kernel showed."""
+        if self.ending is not None and self.ending.cause is Cause.HUNG:
+            return bool(self.ending.kernel_saw)
+        return not (self.lost_peer and self.row.blame is Blame.PEER)
 
 
 def reason_of(replica: ReplicaFacts) -> str:
-    """One sentence with the cause, then what else the node said (the last lines of its log)."""
-    said, _, lines = replica.message.partition(LAST_LINES)
-    tail = f"{LAST_LINES}{lines}" if lines else ""
-    if replica.cause is Cause.SIGNAL and replica.signal is not None:
-        return f"{replica.who} was killed by signal {replica.signal} ({signal_name(replica.signal)}).{tail}"
-    if replica.cause is Cause.EXIT_CODE and replica.exit_code is not None and said.startswith("The process ended"):
-        return f"{replica.who} ended with exit code {replica.exit_code}.{tail}"
-    return f"{replica.who} {_verb(replica.cause)}{f': {said}' if said else '.'}{tail}"
+    """One sentence with the cause, then the last lines of the log."""
+    lines = replica.ending.last_lines if replica.ending else ""
+    return f"{sentence_of(replica)}{LAST_LINES}{lines}" if lines else sentence_of(replica)
+
+
+def sentence_of(replica: ReplicaFacts) -> str:
+    """`worker 1 on node-2 failed: ValueError: bad shape`."""
+    ending = replica.ending or _UNKNOWN
+    if ending.cause is Cause.SIGNAL and ending.how:
+        return f"{replica.who} was killed by {ending.how}."
+    if ending.cause is Cause.EXIT_CODE and ending.how:
+        return f"{replica.who} ended with {ending.how}."
+    return f"{replica.who} {ending.row.verb}{f': {replica.message}' if replica.message else '.'}"
 
 
 def adding(reason: str, sentence: str) -> str:
@@ -66,64 +99,26 @@ def adding(reason: str, sentence: str) -> str:
     return f"{f'{said} {sentence}'.strip()}{marker}{lines}"
 
 
+def sentence_in(reason: str) -> str:
+    """The reason without the lines of the log."""
+    return reason.partition(LAST_LINES)[0].strip()
+
+
+def message_in_full(message: str, ending: Ending | None) -> str:
+    """What a node said of an end, with what it saw."""
+    if ending is not None and ending.kernel_saw:
+        message += f"{KERNEL_SHOWED}{ending.kernel_saw}"
+    return f"{message}{LAST_LINES}{ending.last_lines}" if ending is not None and ending.last_lines else message
+
+
 def listed(names: Sequence[str]) -> str:
     """`worker 1`, or `chief 0, ps 0 and ps 1`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def lost_a_peer(cause: Cause | None, number: int | None, message: str) -> bool:
-    """Whether a process of this end, signal and message ended only because it lost another one of its gang."""
-    if cause is Cause.SIGNAL:
-        return number == signal.SIGABRT and COORDINATION in message.lower()
-    return cause is Cause.EXCEPTION and message.startswith(PEER_AWAY)
-
-
-def saved_and_left(cause: str | None, exit_code: int | None) -> bool:
-    """Whether a process of this end left after its gang had agreed on a step and saved it."""
-    return cause in LEAVE_TO_SAVE and exit_code == SAVED_CODE
-
-
-def is_culprit(replica: ReplicaFacts) -> bool:
-    """Whether it may have failed by itself: not who lost a peer; of a gang that hung, whom the kernel's view shows."""
-    if replica.cause is Cause.HUNG:
-        return KERNELS_VIEW in replica.message
-    return not lost_a_peer(replica.cause, replica.signal, replica.message)
-
-
-def hang_of(replica: ReplicaFacts, reason: str) -> str:
+def reason_of_hang(replica: ReplicaFacts, reason: str) -> str:
     """Why a gang hung: the reason for which it was ended, and what was then seen of this process. "" if it did not."""
-    if replica.cause is not Cause.HUNG:
+    if replica.ending is None or replica.ending.cause is not Cause.HUNG:
         return ""
-    seen = replica.message.partition(KERNELS_VIEW)[2]
+    seen = replica.ending.kernel_saw
     return f"{reason} {replica.who}: {seen}" if seen else reason
-
-
-def signal_name(number: int) -> str:
-    """`SIGKILL` for 9."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return "unknown signal"
-
-
-def _verb(cause: Cause | None) -> str:
-    return {
-        Cause.COMPLETED: "completed",
-        Cause.STOPPED: "was stopped",
-        Cause.PAUSED: "was paused",
-        Cause.PREEMPTED: "was asked from outside to leave",
-        Cause.EXCEPTION: "failed",
-        Cause.EXIT_CODE: "ended early",
-        Cause.SIGNAL: "was killed",
-        Cause.OUT_OF_MEMORY: "ran out of memory",
-        Cause.LOSS_NOT_FINITE: "stopped because the loss is no longer a finite number",
-        Cause.RENDEZVOUS_TIMEOUT: "waited in vain for the rest of its gang",
-        Cause.PORT_TAKEN: "found its port taken",
-        Cause.LAUNCH_REFUSED: "was not launched",
-        Cause.TIME_LIMIT: "reached the time limit",
-        Cause.AGENT_SHUTDOWN: "was ended because the agent of its node shut down",
-        Cause.NODE_LOST: "was lost",
-        Cause.LEASE_LOST: "was ended by its node, which had been out of touch",
-        Cause.HUNG: "was ended because its gang hung",
-        None: "is at work",
-    }[cause]

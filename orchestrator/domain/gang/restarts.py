@@ -1,54 +1,45 @@
-"""Whether a job is launched again after an attempt has failed, and how soon. Pure; `failure.decide` asks.
+"""Whether a job is launched again after an attempt has failed, and how soon. Pure; `decisions.decide` asks.
 
 What the machines did (a node lost, a process killed from outside, a port taken, processes that lost one another) is not
 the program's fault: such a restart costs the user nothing and is made at once, but not without end. What the program
 did is tried again only as often as the job asks for (`max_restarts`), each time after a longer wait. The rest is never
-tried again.
+tried again. Which is which stands in the table of causes (`worker_agent/protocol/causes.py`).
 """
 
-import signal
 from dataclasses import dataclass
-from enum import StrEnum
 
-from orchestrator.domain.gang.reasons import LAST_LINES, ReplicaFacts, lost_a_peer
+from worker_agent.protocol.causes import Blame, Retry, row_of
 from worker_agent.protocol.states import Cause
 
 MOST_IN_VAIN = 10
 MOST_FRUITLESS = 3
 FIRST_WAIT_S = 10.0
 LONGEST_WAIT_S = 300.0
-MACHINES_DO = frozenset(
-    {
-        *(Cause.NODE_LOST, Cause.LEASE_LOST, Cause.AGENT_SHUTDOWN, Cause.PREEMPTED),
-        *(Cause.PORT_TAKEN, Cause.RENDEZVOUS_TIMEOUT, Cause.HUNG),
-    }
-)
-PROGRAMS_DO = frozenset({Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY, Cause.SIGNAL})
-# Causes of the machines that say nothing against the node of the process that ended so. (A lease runs out on a node
-# that the control plane has not lost where Redis itself was silent.)
-BLAMELESS = frozenset({Cause.AGENT_SHUTDOWN, Cause.PREEMPTED, Cause.RENDEZVOUS_TIMEOUT, Cause.LEASE_LOST})
-
-
-class Blame(StrEnum):
-    """Whose fault the end of an attempt was; "" where it is never tried again."""
-
-    MACHINES = "machines"
-    PROGRAM = "program"
-    NOBODY = ""
+# At once and at no cost, but not without end.
+LIMITED = frozenset({Retry.LIMITED, Retry.ONCE, Retry.IF_FURTHER})
 
 
 @dataclass(frozen=True)
-class Ended:
-    """An attempt at its end. `step` is the last it reached, `began_at` the one it began with; `said` the message of
-    the process that it failed of, without lines of the log; `lost_peer` says that this one had only lost a peer."""
+class AttemptEnd:
+    """An attempt at its end, or a part of one. `blame` is nobody's where no process failed; `step` is the last it
+    reached, `began_at` the one it began with; `digest` tells exceptions apart."""
 
     number: int
     cause: Cause
     blame: Blame
     step: int
     began_at: int
-    said: str = ""
-    lost_peer: bool = False
+    digest: str = ""
+
+    @property
+    def retry(self) -> Retry:
+        """What the table of causes says of it."""
+        return row_of(self.cause, self.blame).retry if self.blame else Retry.NEVER
+
+    @property
+    def lost_peer(self) -> bool:
+        """Whether nobody failed by itself: its processes had met, and lost one another."""
+        return self.blame is Blame.PEER and self.cause is not Cause.RENDEZVOUS_TIMEOUT
 
 
 @dataclass(frozen=True)
@@ -66,57 +57,26 @@ class Never:
     why: str = ""
 
 
-def blame_of(root: ReplicaFacts) -> Blame:
-    """Whose fault it was that this process, and so its gang, ended."""
-    return blame_for(root.cause, root.signal, root.message)
-
-
-def blame_for(cause: Cause | None, number: int | None, message: str) -> Blame:
-    """Whose fault an end of this cause is; `number` is the signal's, None where who watched over it was killed too.
-
-    Where the first to fail had only lost a peer, nobody failed by itself: they could not reach one another.
-    """
-    if cause in MACHINES_DO or (cause is Cause.SIGNAL and number in (signal.SIGKILL, None)):
-        return Blame.MACHINES
-    if lost_a_peer(cause, number, message):
-        return Blame.MACHINES
-    return Blame.PROGRAM if cause in PROGRAMS_DO else Blame.NOBODY
-
-
-def ended_of(root: ReplicaFacts, *, number: int, step: int, began_at: int) -> Ended:
-    """The end of launch `number`, or of a part of it, that failed of this process."""
-    lost = lost_a_peer(root.cause, root.signal, root.message)
-    return Ended(number, root.cause or Cause.EXIT_CODE, blame_of(root), step, began_at, said_by(root), lost)
-
-
-def said_by(root: ReplicaFacts) -> str:
-    """What its node said of the end of a process, without the lines of its log."""
-    return root.message.partition(LAST_LINES)[0].strip()
-
-
-def verdict(present: Ended, earlier: tuple[Ended, ...], *, max_restarts: int) -> Again | Never:
+def verdict(present: AttemptEnd, earlier: tuple[AttemptEnd, ...], *, max_restarts: int) -> Again | Never:
     """What follows from the end of the present attempt, after the `earlier` ones of the job, first one first."""
-    if present.blame is Blame.MACHINES:
-        return _after_the_machines(present, earlier)
-    if present.blame is Blame.PROGRAM and max_restarts:
+    if present.retry in LIMITED:
+        return _within_limits(present, earlier)
+    if present.retry is Retry.COUNTED and max_restarts:
         return _after_the_program(present, earlier, max_restarts)
-    return Never()
+    return Again() if present.retry is Retry.UNLIMITED else Never()
 
 
-def _after_the_machines(present: Ended, earlier: tuple[Ended, ...]) -> Again | Never:
-    if present.cause is Cause.AGENT_SHUTDOWN:  # somebody's wish, who starts it again
-        return Again()
-    alike = [each for each in earlier if each.blame is Blame.MACHINES and _is_alike(each, present)]
+def _within_limits(present: AttemptEnd, earlier: tuple[AttemptEnd, ...]) -> Again | Never:
+    alike = [each for each in earlier if each.retry in LIMITED and _is_alike(each, present)]
     before = alike[-1] if alike else None
-    if before is not None and present.cause is Cause.HUNG:
+    if before is not None and present.retry is Retry.ONCE:
         return Never(f"So it was in launch {before.number}.")
-    if before is not None and present.step <= before.step:
+    if before is not None and present.retry is Retry.IF_FURTHER and present.step <= before.step:
         if present.lost_peer:
             return Never(
                 f"Nobody failed by itself, as in launch {before.number}: look whether its nodes can reach one another."
             )
-        if present.cause is Cause.RENDEZVOUS_TIMEOUT:
-            return Never(f"So it was in launch {before.number}, and it has come no further.")
+        return Never(f"So it was in launch {before.number}, and it has come no further.")
     if _fruitless([*earlier, present]) >= MOST_FRUITLESS:
         return Never(f"This was launch {MOST_FRUITLESS} in a row that took no step.")
     if _in_vain([*earlier, present]) >= MOST_IN_VAIN:
@@ -125,12 +85,12 @@ def _after_the_machines(present: Ended, earlier: tuple[Ended, ...]) -> Again | N
     return Again()
 
 
-def _is_alike(one: Ended, other: Ended) -> bool:
+def _is_alike(one: AttemptEnd, other: AttemptEnd) -> bool:
     return one.lost_peer if other.lost_peer else one.cause is other.cause
 
 
-def _after_the_program(present: Ended, earlier: tuple[Ended, ...], max_restarts: int) -> Again | Never:
-    counted = [each for each in earlier if each.blame is Blame.PROGRAM]
+def _after_the_program(present: AttemptEnd, earlier: tuple[AttemptEnd, ...], max_restarts: int) -> Again | Never:
+    counted = [each for each in earlier if each.retry is Retry.COUNTED]
     if counted and _repeats(present, counted[-1]):
         return Never(
             f"The same exception at the same step ({present.step}) as in launch {counted[-1].number}: "
@@ -142,27 +102,27 @@ def _after_the_program(present: Ended, earlier: tuple[Ended, ...], max_restarts:
     return Again(min(FIRST_WAIT_S * 2 ** min(len(counted), 10), LONGEST_WAIT_S), len(counted) + 1)
 
 
-def _repeats(present: Ended, before: Ended) -> bool:
-    alike = present.cause is before.cause is Cause.EXCEPTION and present.said == before.said
+def _repeats(present: AttemptEnd, before: AttemptEnd) -> bool:
+    alike = present.cause is before.cause is Cause.EXCEPTION and present.digest == before.digest
     return alike and present.step == before.step
 
 
-def _in_vain(attempts: list[Ended]) -> int:
+def _in_vain(attempts: list[AttemptEnd]) -> int:
     """How many that the machines ended, since the last that took the job further than any before."""
     reached, count = 0, 0
     for attempt in attempts:
         if attempt.step > reached:
             reached, count = attempt.step, 0
         else:
-            count += attempt.blame is Blame.MACHINES and attempt.cause is not Cause.AGENT_SHUTDOWN
+            count += attempt.retry in LIMITED
     return count
 
 
-def _fruitless(attempts: list[Ended]) -> int:
+def _fruitless(attempts: list[AttemptEnd]) -> int:
     """How many attempts at the end of the list failed of the machines before they took a step."""
     count = 0
     for attempt in reversed(attempts):
-        if attempt.blame is not Blame.MACHINES or attempt.step > attempt.began_at:
+        if attempt.retry not in LIMITED | {Retry.UNLIMITED} or attempt.step > attempt.began_at:
             break
-        count += attempt.cause is not Cause.AGENT_SHUTDOWN
+        count += attempt.retry in LIMITED
     return count

@@ -1,4 +1,4 @@
-"""Which processes of a gang can be launched anew while the others go on. Pure; `failure.decide` asks.
+"""Which processes of a gang can be launched anew while the others go on. Pure; `decisions.decide` asks.
 
 Under parameter servers the variables lie on the ps and are known to the chief alone, so those begin together from a
 checkpoint; a worker holds nothing that the others could not do without, and serves any chief that comes. An evaluator
@@ -14,9 +14,6 @@ from orchestrator.domain.gang.restarts import Again
 from worker_agent.protocol.states import Cause, Kind, Role, Strategy
 
 HOLD_VARIABLES = frozenset({Role.CHIEF, Role.PS})
-# What ends one process and leaves its node and its port to be used again.
-ENDS_ONE = frozenset({Cause.SIGNAL, Cause.PREEMPTED, Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY})
-HARMLESS = frozenset({None, Cause.COMPLETED})
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,8 @@ def separable(strategy: Strategy, kind: Kind, replicas: Sequence[ReplicaFacts]) 
 
 def may_return(replica: ReplicaFacts) -> bool:
     """Whether a process can be launched again where it was. One that was stopped was stopped for its part's sake."""
-    return replica.node_takes and (replica.cause in HARMLESS | {Cause.STOPPED} or replica.cause in ENDS_ONE)
+    is_fit = not replica.has_failed or replica.cause is Cause.STOPPED or replica.row.spares_the_place
+    return replica.node_takes and is_fit
 
 
 def in_words(members: Sequence[ReplicaFacts]) -> str:

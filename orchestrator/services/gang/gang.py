@@ -7,6 +7,7 @@ has already happened is left as it is. The job's row is locked first, so that on
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
 
@@ -14,21 +15,21 @@ from orchestrator import enqueue
 from orchestrator.domain.gang import decisions, pauses
 from orchestrator.domain.gang.decisions import End, Finish, GangFacts, Leave, Relaunch, Replace, Run
 from orchestrator.domain.gang.pauses import Kept, Rest
-from orchestrator.domain.gang.reasons import LAST_LINES, REASON_CHARS, ReplicaFacts, adding, is_culprit, reason_of
+from orchestrator.domain.gang.reasons import REASON_CHARS, ReplicaFacts, adding, reason_of, sentence_in
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Attempt, Job, Node, Replica, User
 from orchestrator.services import outbox, transitions
 from orchestrator.services.gang import gang_facts, pausing, replacing
 from orchestrator.services.gang.gang_facts import replica_facts
 from orchestrator.services.transitions import announce_replicas, move_job, move_replica
-from worker_agent.protocol.ending import KERNEL_SHOWED
+from worker_agent.protocol.codec import plain
+from worker_agent.protocol.ending import Ending, of_version_before
 from worker_agent.protocol.records import LEAVING_PHASE, Exit
-from worker_agent.protocol.states import NODE_LEAVES, Cause, JobStatus, ReplicaStatus, Strategy
+from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
 
 # A process that trains is at work; under parameter servers, workers and ps are when they serve the coordinator; an
 # evaluator when it waits for checkpoints.
 PHASES_AT_WORK = frozenset({"training", "serving", "evaluating"})
-AS_MEANT = frozenset({Cause.COMPLETED, Cause.STOPPED, Cause.PAUSED})
 PHASE_CHARS = 24
 # Run, Leave, Rest, Kept: more answers in a row would be a fault of `decide`.
 MOST_MOVES = 4
@@ -44,9 +45,9 @@ def on_ack(*, node: Node, command_id: int, refused: str, now: datetime) -> None:
     if replica is None or replica.status != ReplicaStatus.ASSIGNED:
         return
     if row.kind == "stop" and not outbox.launch_was_taken(replica):
-        _end(replica, cause=Cause.STOPPED, message="It was stopped before it was launched.", now=now)
+        _end(replica, Ending(cause=Cause.STOPPED), "It was stopped before it was launched.", now=now)
     elif row.kind == "launch" and refused:
-        _end(replica, cause=Cause.LAUNCH_REFUSED, message=refused, now=now)
+        _end(replica, Ending(cause=Cause.LAUNCH_REFUSED), refused, now=now)
     elif row.kind == "launch":
         move_replica(replica=replica, to=ReplicaStatus.STARTING, now=now)
         return
@@ -94,22 +95,13 @@ def on_exit(*, replica: Replica, exit_record: Exit, now: datetime) -> None:
     fresh = _locked(replica)
     if fresh is None or fresh.status in TERMINAL_REPLICA:
         return
-    cause, message, ending = exit_record.cause, exit_record.message, exit_record.ending
-    if ending is not None and ending.last_lines:
-        message += f"{LAST_LINES}{ending.last_lines}"
-    if ending is not None and ending.kernel_saw:
-        message += f"{KERNEL_SHOWED}{ending.kernel_saw}"
-    facts = replace(replica_facts(fresh), cause=cause, message=message, signal=exit_record.signal)
-    if fresh.job.cause in (Cause.STOPPED, Cause.PAUSED) and decisions.is_consequence(facts):
-        cause, message = Cause(fresh.job.cause), fresh.job.reason
-    _end(
-        fresh,
-        cause=cause,
-        message=message,
-        now=now,
-        exit_code=exit_record.code,
-        signal=exit_record.signal,
-    )
+    ending, message = exit_record.ending, exit_record.message
+    if ending is None:
+        ending, message = of_version_before(exit_record.cause, exit_record.code, exit_record.signal, message)
+    if fresh.job.cause in (Cause.STOPPED, Cause.PAUSED) and ending.may_follow:
+        ending = Ending(cause=Cause(fresh.job.cause), code=ending.code, signal=ending.signal)
+        message = fresh.job.reason
+    _end(fresh, ending, message, now=now)
     advance(job_id=fresh.job_id, now=now)
 
 
@@ -120,7 +112,7 @@ def on_unanswered(*, replica: Replica, reason: str, now: datetime) -> None:
     if fresh is None or fresh.status != ReplicaStatus.ASSIGNED or outbox.launch_was_taken(fresh):
         return
     outbox.withdraw_launch(fresh)
-    _end(fresh, cause=Cause.NODE_LOST, message=reason, now=now)
+    _end(fresh, Ending(cause=Cause.NODE_LOST), reason, now=now)
     advance(job_id=fresh.job_id, now=now)
 
 
@@ -139,9 +131,8 @@ def on_lost(*, replica: Replica, reason: str, now: datetime, held: bool = False)
         to=ReplicaStatus.LOST,
         now=now,
         text=f"{fresh.words} on {fresh.node_name} was given up: {reason}",
-        cause=Cause.NODE_LOST.value,
-        reason=reason,
         held=held,
+        **_columns(Ending(cause=Cause.NODE_LOST), reason),
     )
     advance(job_id=fresh.job_id, now=now)
 
@@ -190,7 +181,7 @@ def advance(*, job_id: int, now: datetime) -> None:
         elif isinstance(decision, Replace) and (problem := replacing.carry_out(job, decision.parts, now=now)):
             failed = decision.parts[0].why
             reason = adding(reason_of(failed), problem)
-            end_attempt(job=job, cause=failed.cause or Cause.EXIT_CODE, reason=reason, restart=True, now=now)
+            end_attempt(job=job, cause=failed.row.cause, reason=reason, restart=True, now=now)
         else:
             return
 
@@ -209,7 +200,7 @@ def end_attempt(
 ) -> None:
     """Set the cause once and ask every live process of the attempt to end; with `stacks`, to leave its stacks first.
 
-    `restart` and `certain` are those of `failure.End`.
+    `restart` and `certain` are those of `decisions.End`.
     """
     to = JobStatus.RESTARTING if restart else JobStatus.STOPPING
     said = text or _ending_text(job, End(cause, reason, restart, certain))
@@ -218,7 +209,7 @@ def end_attempt(
     )
     replacing.give_up(job)
     for replica in gang_facts.live(job):
-        why = reason or "The training has ended."
+        why = sentence_in(reason) or "The training has ended."
         outbox.post_stop(replica=replica, reason=why, now=now, cause=cause if stacks else Cause.STOPPED, stacks=stacks)
 
 
@@ -301,7 +292,7 @@ def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
     failed = root if root is not None and root.cause is cause is not Cause.PAUSED else None
     attempt = Attempt.objects.filter(job=job, number=job.attempt, ended_at=None)
     if cause is not Cause.PAUSED:  # else it is noted whose node asked for it, if one did
-        nodes = (row.node for row, facts in zip(rows, gang, strict=True) if facts == failed and is_culprit(facts))
+        nodes = (row.node for row, facts in zip(rows, gang, strict=True) if facts == failed and facts.is_culprit)
         attempt.update(failed_on=next(nodes, None))
     attempt.update(
         cause=cause.value,
@@ -312,28 +303,28 @@ def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
     )
 
 
-def _end(
-    replica: Replica,
-    *,
-    cause: Cause,
-    message: str,
-    now: datetime,
-    exit_code: int | None = None,
-    signal: int | None = None,
-) -> None:
-    facts = replace(replica_facts(replica), cause=cause, message=message, exit_code=exit_code, signal=signal)
-    has_served_on = cause in NODE_LEAVES and replica.job.cause == Cause.PAUSED
+def _end(replica: Replica, ending: Ending, message: str, *, now: datetime) -> None:
+    facts = replace(replica_facts(replica), ending=ending, message=message)
+    has_served_on = ending.row.node_leaves and replica.job.cause == Cause.PAUSED
+    as_meant = ending.saved or has_served_on or ending.row.status is not JobStatus.FAILED
     move_replica(
         replica=replica,
         to=ReplicaStatus.EXITED,
         now=now,
         text=reason_of(facts),
-        kind="replica_exited" if cause in AS_MEANT or facts.has_saved or has_served_on else "replica_failed",
-        cause=cause.value,
-        reason=message[:REASON_CHARS],
-        exit_code=exit_code,
-        signal=signal,
+        kind="replica_exited" if as_meant else "replica_failed",
+        **_columns(ending, message),
     )
+
+
+def _columns(ending: Ending, message: str) -> dict[str, Any]:
+    return {
+        "cause": ending.cause.value,
+        "exit_code": ending.code,
+        "signal": ending.signal,
+        "reason": message[:REASON_CHARS],
+        "ending": plain(ending),
+    }
 
 
 def _ending_text(job: Job, end: End) -> str:

@@ -3,11 +3,12 @@
 from django.db.models import QuerySet
 
 from orchestrator.domain.gang import decisions
-from orchestrator.domain.gang.reasons import ReplicaFacts, lost_a_peer
-from orchestrator.domain.gang.restarts import Blame, Ended, ended_of, said_by
+from orchestrator.domain.gang.reasons import ReplicaFacts
+from orchestrator.domain.gang.restarts import AttemptEnd
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Job, Replacement, Replica
 from orchestrator.services.nodes import dirty
+from worker_agent.protocol.causes import Blame
 from worker_agent.protocol.records import LEAVING_PHASE
 from worker_agent.protocol.states import Cause, NodeState, ReplicaStatus, Role
 
@@ -23,10 +24,8 @@ def replica_facts(replica: Replica) -> ReplicaFacts:
         index=replica.index,
         node_name=replica.node_name,
         status=ReplicaStatus(replica.status),
-        cause=Cause(replica.cause) if replica.cause else None,
+        ending=replica.typed_ending,
         message=replica.reason,
-        exit_code=replica.exit_code,
-        signal=replica.signal,
         ended_at=replica.ended_at,
         node_takes=takes,
         is_leaving=replica.phase == LEAVING_PHASE and replica.status not in TERMINAL_REPLICA,
@@ -54,29 +53,28 @@ def began_at(job: Job) -> int:
     return (attempt.resumed_step or 0) if attempt else 0
 
 
-def earlier(job: Job) -> tuple[Ended, ...]:
+def earlier(job: Job) -> tuple[AttemptEnd, ...]:
     """The ends of the attempts before the present one, and of the processes that were replaced, in their order."""
     rows = list(job.replicas.select_related("node"))
     replacements = list(launched_parts(job))
-    ends: list[Ended] = []
+    ends: list[AttemptEnd] = []
     for attempt in job.attempts.order_by("number"):
         began = attempt.resumed_step or 0
         for row in (each for each in replacements if each.failed.attempt == attempt.number):
             facts = replica_facts(row.failed)
-            ends.append(ended_of(facts, number=attempt.number, step=row.step_reached, began_at=began))
+            ends.append(decisions.end_of(facts, number=attempt.number, step=row.step_reached, began_at=began))
             began = row.step_reached if row.step_resumed is None else row.step_resumed
         if attempt.number < job.attempt and attempt.cause:
             last = [replica_facts(row) for row in rows if row.attempt == attempt.number and not row.superseded]
             root = decisions.root_cause(tuple(last))
             ends.append(
-                Ended(
+                AttemptEnd(
                     number=attempt.number,
                     cause=Cause(attempt.cause),
                     blame=Blame(attempt.blame),
                     step=attempt.step_reached or 0,
                     began_at=began,
-                    said=said_by(root) if root else "",
-                    lost_peer=root is not None and lost_a_peer(root.cause, root.signal, root.message),
+                    digest=root.ending.digest if root and root.ending else "",
                 )
             )
     return tuple(ends)

@@ -13,7 +13,7 @@ from functools import partial
 from django.conf import settings
 from django.db.models import F
 
-from orchestrator.domain.gang.reasons import LAST_LINES, REASON_CHARS, ReplicaFacts, adding, listed, reason_of
+from orchestrator.domain.gang.reasons import REASON_CHARS, ReplicaFacts, adding, listed, reason_of, sentence_of
 from orchestrator.domain.gang.separable_parts import Part, in_words
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Attempt, Checkpoint, Job, Replacement, Replica
@@ -102,8 +102,7 @@ def _said(part: Part) -> str:
         when = f", in {part.again.wait_s:.0f} s (restart {part.again.number} of those that count)"
     them = "it" if len(part.members) == 1 else "them"
     onward = f"the others wait for {them}" if part.from_checkpoint else "the others go on"
-    failed = reason_of(part.why).partition(LAST_LINES)[0]  # which its own event tells
-    return adding(failed, f"So {in_words(part.members)} {verb} launched again{when}; {onward}.")
+    return adding(sentence_of(part.why), f"So {in_words(part.members)} {verb} launched again{when}; {onward}.")
 
 
 def _launch(job: Job, part: Part, rows: Sequence[Replica], entry: Replacement, now: datetime) -> str:

@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Count, QuerySet
 
-from orchestrator.domain.gang.restarts import BLAMELESS, Blame
 from orchestrator.models import Attempt, Cluster, Event, Node, Replica
 from orchestrator.services import transitions
 from orchestrator.services.transitions import StaleTransition, move_node
-from worker_agent.protocol.states import NODE_LEAVES, NodeState
+from worker_agent.protocol.causes import NODE_LEAVES, Blame
+from worker_agent.protocol.states import NodeState
 
 # A node on which attempts of so many jobs failed within so long is used only where the others have no room.
 FAILURES_AVOIDED = 3
@@ -67,8 +67,7 @@ def _failures(node: Node, now: datetime) -> list[Attempt]:
 
 def _lately(now: datetime) -> QuerySet[Attempt]:
     """Attempts that failed within the hour of their machines' doing."""
-    failed = Attempt.objects.filter(blame=Blame.MACHINES.value, ended_at__gt=now - WITHIN).exclude(failed_on=None)
-    return failed.exclude(cause__in=BLAMELESS)
+    return Attempt.objects.filter(blame=Blame.MACHINE.value, ended_at__gt=now - WITHIN).exclude(failed_on=None)
 
 
 def _take_out(node: Node, failed: list[Attempt], now: datetime) -> None:

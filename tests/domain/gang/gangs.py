@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from orchestrator.domain.gang.decisions import GangFacts
 from orchestrator.domain.gang.reasons import ReplicaFacts
 from orchestrator.domain.placement.planning import ClusterView, NodeView
+from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.states import Cause, DeviceKind, JobStatus, Kind, NodeState, ReplicaStatus, Role, Strategy
 
@@ -25,9 +26,12 @@ def spec(strategy=Strategy.MULTI_WORKER_MIRRORED, **fields):
 
 
 def replica(index=0, status=ReplicaStatus.RUNNING, cause=None, *, role=Role.WORKER, ago_s=0.0, **fields):
+    """One process; what is no field of `ReplicaFacts` is one of its ending."""
     ended = NOW - timedelta(seconds=ago_s) if cause else None
     status = ReplicaStatus.EXITED if cause and status is ReplicaStatus.RUNNING else status
-    return ReplicaFacts(role, index, f"node-{index + 1}", status, cause, ended_at=ended, **fields)
+    own = {name: fields.pop(name) for name in ("message", "node_takes", "is_leaving") if name in fields}
+    ending = Ending(cause=cause, **fields) if cause else None
+    return ReplicaFacts(role, index, f"node-{index + 1}", status, ending, ended_at=ended, **own)
 
 
 def gang(

@@ -15,7 +15,7 @@ SAVING = Pause(saves=True, requeue=False, stored=True)
 ENDING = Pause(saves=False, requeue=False, stored=True)
 BY_ADA = "Paused by ada."
 FINISHED = "It had finished before the pause reached it."
-OFF = "Connection reset by peer"
+OFF = {"cause": Cause.EXCEPTION, "message": "Connection reset by peer", "lost_peer": True}
 LATE = "It had not saved and left 120 s after it was asked to, so it was killed (SIGKILL)."
 
 
@@ -48,7 +48,7 @@ def test_who_saves(strategy, savers):
 
 
 def test_who_was_asked_from_outside_and_saved_is_no_failure_of_the_pause():
-    left = (ended(0, Cause.PAUSED, exit_code=75), ended(1, Cause.PREEMPTED, exit_code=75))
+    left = (ended(0, Cause.PAUSED, code=75, saved=True), ended(1, Cause.PREEMPTED, code=75, saved=True))
     assert decide(*left) == Rest(Cause.PAUSED, BY_ADA)
     assert decide(*left, cause=Cause.PAUSED) == Kept(Cause.PAUSED, BY_ADA)
     unsaved = ended(1, Cause.PREEMPTED, signal=15, message="It left without saving.")
@@ -84,9 +84,9 @@ def test_a_training_that_ended_before_it_was_asked_has_ended():
 
 
 def test_who_lost_a_peer_is_not_the_cause_while_another_may_still_say_it():
-    peer = ended(0, Cause.EXCEPTION, ago_s=1, message=OFF)
+    peer = ended(0, ago_s=1, **OFF)
     assert decide(peer, replica(1)) == Wait()
-    assert decide(ended(0, Cause.EXCEPTION, ago_s=3, message=OFF), replica(1)).cause is Cause.EXCEPTION
+    assert decide(ended(0, ago_s=3, **OFF), replica(1)).cause is Cause.EXCEPTION
     culprit = ended(1, Cause.OUT_OF_MEMORY)
     assert decide(peer, culprit) == Rest(Cause.OUT_OF_MEMORY, "worker 1 on node-2 ran out of memory.")
 
@@ -96,7 +96,7 @@ def test_who_does_not_save_may_fail_while_the_others_do():
     served = {"strategy": Strategy.PARAMETER_SERVER}
     assert decide(chief, lost, **served) == Wait()
     assert decide(ended(0, Cause.PAUSED, role=Role.CHIEF), lost, **served) == Rest(Cause.PAUSED, BY_ADA)
-    failed = ended(0, Cause.EXCEPTION, role=Role.CHIEF, message=OFF)
+    failed = ended(0, role=Role.CHIEF, **OFF)
     assert decide(failed, lost, **served) == Rest(Cause.SIGNAL, "worker 1 on node-2 was killed by signal 9 (SIGKILL).")
 
 
@@ -124,7 +124,7 @@ def test_a_pause_that_saved_nothing_says_so(cause, signal, requeue, onward):
 def test_who_had_not_saved_in_time_is_nobodys_failure():
     late = ended(0, Cause.PAUSED, signal=9, message=LATE)
     said = Kept(Cause.PAUSED, f"The pause saved nothing: worker 0 on node-1 was paused: {LATE}")
-    peer = ended(1, Cause.EXCEPTION, message=OFF)
+    peer = ended(1, **OFF)
     for other in (replica(1), peer):
         assert decide(late, other) == Rest(Cause.PAUSED, BY_ADA)
     assert decide(late, replica(1), cause=Cause.PAUSED) == Wait()

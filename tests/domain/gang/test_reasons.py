@@ -17,7 +17,7 @@ from worker_agent.protocol.states import Cause
         ),
         ({"cause": Cause.SIGNAL, "signal": 99}, "worker 1 on node-2 was killed by signal 99 (unknown signal)."),
         (
-            {"cause": Cause.EXIT_CODE, "exit_code": 3, "message": "The process ended with exit code 3."},
+            {"cause": Cause.EXIT_CODE, "code": 3, "message": "The process ended with exit code 3."},
             "worker 1 on node-2 ended with exit code 3.",
         ),
         (
@@ -37,8 +37,8 @@ def test_every_cause_has_words(cause):
 
 
 def test_the_last_lines_of_the_log_follow():
-    message = "The process ended with exit code 1. The last lines it wrote:\na\nb"
-    words = reason_of(ended(0, Cause.EXIT_CODE, exit_code=1, message=message))
+    message = "The process ended with exit code 1."
+    words = reason_of(ended(0, Cause.EXIT_CODE, code=1, message=message, last_lines="a\nb"))
     assert words == "worker 0 on node-1 ended with exit code 1. The last lines it wrote:\na\nb"
 
 

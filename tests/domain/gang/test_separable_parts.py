@@ -3,11 +3,12 @@
 import pytest
 
 from orchestrator.domain.gang.decisions import End, Finish, Replace, Wait, decide
-from orchestrator.domain.gang.restarts import Again, Blame, Ended
+from orchestrator.domain.gang.restarts import Again, AttemptEnd
 from tests.domain.gang.gangs import NOW, ended, gang, replica
+from worker_agent.protocol.causes import Blame
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
-PEER = "A peer went away: UnavailableError: Socket closed"
+LOST = {"cause": Cause.EXCEPTION, "message": "A peer went away: UnavailableError: Socket closed", "lost_peer": True}
 KILLED = {"cause": Cause.SIGNAL, "signal": 9}
 
 
@@ -46,26 +47,26 @@ def test_two_failures_are_mended_side_by_side():
 
 
 def test_a_chief_that_lost_its_server_is_blamed_on_the_server():
-    chief = ended(0, role=Role.CHIEF, cause=Cause.EXCEPTION, message=PEER, ago_s=1)
+    chief = ended(0, role=Role.CHIEF, **LOST, ago_s=1)
     assert decide(served(chief), now=NOW) == Wait()
     (part,) = decide(served(chief, ended(1, role=Role.PS, **KILLED)), now=NOW).parts
     assert (part.why.role, part.why.index, part.failed.role) == (Role.PS, 1, Role.PS)
 
 
 def test_a_chief_that_lost_a_worker_is_blamed_on_the_worker():
-    chief = ended(0, role=Role.CHIEF, cause=Cause.EXCEPTION, message=PEER)
+    chief = ended(0, role=Role.CHIEF, **LOST)
     parts = decide(served(chief, ended(1, **KILLED)), now=NOW).parts
     assert {part.why.role for part in parts} == {Role.WORKER}
     assert {part.failed.role for part in parts} == {Role.CHIEF, Role.WORKER}
 
 
 def test_a_chief_whose_servers_live_says_for_sure_when_they_have_ended():
-    chief = ended(0, role=Role.CHIEF, cause=Cause.EXCEPTION, message=PEER, ago_s=3)
+    chief = ended(0, role=Role.CHIEF, **LOST, ago_s=3)
     assert replaced(decide(served(chief), now=NOW)) == [VARIABLES]
     stopped = [ended(index, Cause.STOPPED, role=Role.PS) for index in (0, 1)]
     (part,) = decide(served(chief, *stopped), now=NOW).parts
     assert (part.why.role, part.again) == (Role.CHIEF, Again())
-    before = Ended(1, Cause.EXCEPTION, Blame.MACHINES, 3, 0, lost_peer=True)
+    before = AttemptEnd(1, Cause.EXCEPTION, Blame.PEER, 3, 0)
     assert isinstance(decide(served(chief, *stopped, earlier=(before,)), now=NOW), End)
 
 
@@ -111,12 +112,12 @@ def test_a_program_that_fails_is_tried_as_often_as_it_may():
     assert not decision.restart
     (part,) = decide(served(crash, max_restarts=1), now=NOW).parts
     assert part.again == Again(10.0, 1)
-    once = (Ended(1, Cause.EXCEPTION, Blame.PROGRAM, 3, 0, "TypeError"),)
+    once = (AttemptEnd(1, Cause.EXCEPTION, Blame.PROGRAM, 3, 0, "TypeError"),)
     assert isinstance(decide(served(crash, max_restarts=1, earlier=once), now=NOW), End)
 
 
 def test_what_the_machines_did_has_an_end_too():
-    often = tuple(Ended(1, Cause.SIGNAL, Blame.MACHINES, 99, began_at) for began_at in range(10))
+    often = tuple(AttemptEnd(1, Cause.SIGNAL, Blame.MACHINE, 99, began_at) for began_at in range(10))
     decision = decide(served(ended(1, **KILLED), earlier=often, step=99), now=NOW)
     assert isinstance(decision, End)
     assert "It has been launched again 10 times" in decision.reason

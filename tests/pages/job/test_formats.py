@@ -16,8 +16,7 @@ from dashboard.templatetags.trainyard import (
     sparkline,
     when,
 )
-from dashboard.views.job.words import REMEDIES, TITLES, gang_of, headline
-from worker_agent.protocol.states import Cause
+from dashboard.views.job.words import gang_of, headline
 
 
 @pytest.mark.parametrize(
@@ -103,7 +102,3 @@ def test_words_of_jobs() -> None:
     assert gang_of({"strategy": "mirrored", "ps": 4, "devices_per_worker": 2}) == {"processes": 1, "devices": 2}
     assert headline("It broke. The last lines it wrote:\nTraceback") == "It broke."
     assert len(headline("x" * 900)) == 201
-
-
-def test_every_cause_that_ends_a_job_early_has_its_words_and_its_remedy() -> None:
-    assert set(TITLES) == set(REMEDIES) == set(Cause) - {Cause.COMPLETED, Cause.STOPPED}

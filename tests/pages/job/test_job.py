@@ -269,7 +269,7 @@ def test_every_cause_has_a_remedy(cause: Cause, client_of: Browser, member: User
     assert failed["remedy"]
 
 
-@pytest.mark.parametrize(("blame", "looks_at_the_network"), [("machines", True), ("program", False)])
+@pytest.mark.parametrize(("blame", "looks_at_the_network"), [("peer", True), ("program", False)])
 def test_a_gang_in_which_all_only_lost_a_peer_needs_no_other_program(
     blame: str, looks_at_the_network: bool, client_of: Browser, member: User
 ) -> None:

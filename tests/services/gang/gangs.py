@@ -1,11 +1,13 @@
 """Steps that many tests of the services share: a lab with nodes, a launched gang, what its nodes say."""
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from orchestrator.models import Checkpoint, Cluster, Command, Job, Node, Replica
 from orchestrator.services.gang import gang
 from orchestrator.services.jobs import dispatch
 from tests.factories import make_cluster, make_job, make_node
+from worker_agent.protocol.ending import Ending, digest_of
 from worker_agent.protocol.records import Exit
 from worker_agent.protocol.states import Cause, Strategy
 
@@ -49,10 +51,18 @@ def run(job: Job, now: datetime) -> list[Replica]:
     return refreshed(job, replicas)
 
 
-def end(replica: Replica, cause: Cause, now: datetime, *, code=None, signal=None, message: str = "") -> None:
-    """The node says that the process group is gone."""
-    record = Exit(at=now.timestamp(), code=code, signal=signal, cause=cause, message=message, final={})
+def end(replica: Replica, cause: Cause, now: datetime, *, message: str = "", **known: Any) -> None:
+    """The node says that the process group is gone, and what is `known` of its ending."""
+    ending = Ending(cause=cause, digest=digest_of(message), **known)
+    status = {"code": ending.code, "signal": ending.signal}
+    record = Exit(at=now.timestamp(), cause=cause, message=message, final={}, ending=ending, **status)
     gang.on_exit(replica=replica, exit_record=record, now=now)
+
+
+def lose_peer(replica: Replica, now: datetime) -> None:
+    """The node says that TensorFlow raised because another process was gone."""
+    said = "A peer went away: UnavailableError: Socket closed"
+    end(replica, Cause.EXCEPTION, now, code=1, message=said, lost_peer=True)
 
 
 def keep(job: Job, step: int, *, epoch: int = 1, place: str = "/shared/j", usable: bool = True) -> Checkpoint:

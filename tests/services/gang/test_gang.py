@@ -4,7 +4,17 @@ from orchestrator.models import Attempt, Command, Event, Job, Replica
 from orchestrator.queries import restarts
 from orchestrator.services.gang import gang
 from orchestrator.services.jobs import dispatch
-from tests.services.gang.gangs import acknowledge, end, later, launch, make_gang_job, make_lab, refreshed, run
+from tests.services.gang.gangs import (
+    acknowledge,
+    end,
+    later,
+    launch,
+    lose_peer,
+    make_gang_job,
+    make_lab,
+    refreshed,
+    run,
+)
 from worker_agent.protocol.codec import decode_command
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
 
@@ -76,7 +86,7 @@ def test_a_crashed_worker_ends_the_gang_with_its_reason(now):
 def test_the_root_cause_wins_though_its_consequence_is_heard_first(now):
     job = make_gang_job(make_lab())
     first, second = run(job, now)
-    end(first, Cause.EXCEPTION, now, code=1, message="A peer went away: UnavailableError: Socket closed")
+    lose_peer(first, now)
     job.refresh_from_db()
     assert job.status == JobStatus.RUNNING
     end(second, Cause.OUT_OF_MEMORY, later(now, 0.5), signal=9)
@@ -87,7 +97,7 @@ def test_the_root_cause_wins_though_its_consequence_is_heard_first(now):
 def test_a_consequence_alone_is_acted_upon_by_the_sweep(now):
     job = make_gang_job(make_lab())
     first, second = run(job, now)
-    end(first, Cause.EXCEPTION, now, code=1, message="A peer went away: UnavailableError: Socket closed")
+    lose_peer(first, now)
     gang.advance(job_id=job.pk, now=later(now, 2))
     job.refresh_from_db()
     assert (job.status, job.cause) == (JobStatus.RESTARTING, Cause.EXCEPTION)
@@ -96,7 +106,7 @@ def test_a_consequence_alone_is_acted_upon_by_the_sweep(now):
     job.refresh_from_db()
     assert (job.status, job.cause) == (JobStatus.SUBMITTED, "")
     attempt = job.attempts.get()
-    assert (attempt.cause, attempt.blame, attempt.failed_on) == (Cause.EXCEPTION, "machines", None)
+    assert (attempt.cause, attempt.blame, attempt.failed_on) == (Cause.EXCEPTION, "peer", None)
     assert [row.counted for row in restarts.of_job(job)] == [False]
 
 
@@ -104,7 +114,7 @@ def test_processes_that_only_lost_one_another_twice_fail_the_job(now):
     job = make_gang_job(make_lab(), max_restarts=3)
     for moment in (0, 60):
         for replica in run(job, later(now, moment)):
-            end(replica, Cause.EXCEPTION, later(now, moment), code=1, message="A peer went away: Connection refused")
+            lose_peer(replica, later(now, moment))
     job.refresh_from_db()
     assert (job.status, job.cause) == (JobStatus.FAILED, Cause.EXCEPTION)
     assert "Nobody failed by itself, as in launch 1" in job.reason
@@ -234,6 +244,6 @@ def test_who_loses_its_peers_to_a_stop_was_stopped_too(now):
     job.refresh_from_db()
     gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped by ada.", now=now)
     end(first, Cause.STOPPED, now)
-    end(second, Cause.EXCEPTION, now, code=1, message="A peer went away: UnavailableError: Socket closed")
+    lose_peer(second, now)
     refreshed(job, [second])
     assert (job.status, second.cause, second.reason) == (JobStatus.STOPPED, Cause.STOPPED, "Stopped by ada.")

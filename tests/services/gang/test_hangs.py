@@ -9,7 +9,6 @@ from orchestrator.queries import restarts
 from orchestrator.services.gang import gang, hangs
 from tests.services.gang.gangs import end, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import decode_command
-from worker_agent.protocol.ending import KERNEL_SHOWED as KERNELS_VIEW
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Strategy
 
 SUSPENDED = "the process was suspended by a signal (state T)."
@@ -68,7 +67,7 @@ def test_it_is_launched_again_once_and_says_who_it_was(now):
     sweep(job, later(now, 61))
     reason = job.reason
     end(first, Cause.HUNG, later(now, 62), code=143, message=reason)
-    end(second, Cause.HUNG, later(now, 67), signal=9, message=f"{reason} Killed.{KERNELS_VIEW}{SUSPENDED}")
+    end(second, Cause.HUNG, later(now, 67), signal=9, message=f"{reason} Killed.", kernel_saw=SUSPENDED)
     job.refresh_from_db()
     assert job.status == JobStatus.SUBMITTED
     replicas = launch(job, later(now, 68))

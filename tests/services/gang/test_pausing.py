@@ -9,7 +9,18 @@ from orchestrator.services.gang import gang
 from orchestrator.services.jobs import jobs
 from orchestrator.services.sweep import disagreements, draining, reconcile
 from tests.factories import make_user
-from tests.services.gang.gangs import acknowledge, end, keep, later, launch, make_gang_job, make_lab, refreshed, run
+from tests.services.gang.gangs import (
+    acknowledge,
+    end,
+    keep,
+    later,
+    launch,
+    lose_peer,
+    make_gang_job,
+    make_lab,
+    refreshed,
+    run,
+)
 from worker_agent.protocol.codec import decode_command
 from worker_agent.protocol.states import Cause, JobStatus, NodeState, Strategy
 
@@ -33,11 +44,11 @@ def test_a_pause_saves_frees_the_devices_and_is_taken_up_elsewhere(now, enqueued
         assert (stop.save, stop.cause, stop.grace_s) == (True, Cause.PAUSED, 120)
     Job.objects.filter(pk=job.pk).update(step=57)
     keep(job, 57)
-    end(replicas[0], Cause.PAUSED, later(now, 1), code=75, message=SAVED)
+    end(replicas[0], Cause.PAUSED, later(now, 1), code=75, saved=True, message=SAVED)
     gang.advance(job_id=job.pk, now=later(now, 1))
     job.refresh_from_db()
     assert job.status == JobStatus.PAUSING
-    end(replicas[1], Cause.PAUSED, later(now, 2), code=75, message=SAVED)
+    end(replicas[1], Cause.PAUSED, later(now, 2), code=75, saved=True, message=SAVED)
     refreshed(job, replicas)
     assert (job.status, job.cause, job.ended_at) == (JobStatus.PAUSED, Cause.PAUSED, None)
     assert not any(replica.held for replica in replicas)
@@ -65,11 +76,11 @@ def test_a_gang_that_saves_and_leaves_unasked_goes_back_into_the_queue(
     replicas = run(job, now)
     Job.objects.filter(pk=job.pk).update(step=57)
     keep(job, 57)
-    end(replicas[0], Cause.PAUSED, later(now, 1), code=75, message=SAVED)
+    end(replicas[0], Cause.PAUSED, later(now, 1), code=75, saved=True, message=SAVED)
     job.refresh_from_db()
     assert job.status == JobStatus.RUNNING, "which of them was asked is not known yet"
     with django_capture_on_commit_callbacks(execute=True):
-        end(replicas[1], Cause.PREEMPTED, later(now, 1), code=75, message=SAVED)
+        end(replicas[1], Cause.PREEMPTED, later(now, 1), code=75, saved=True, message=SAVED)
     refreshed(job, replicas)
     assert job.status == JobStatus.SUBMITTED
     assert ("trainyard.dispatch_job", {"job_id": job.pk}) in enqueued
@@ -86,7 +97,7 @@ def test_under_parameter_servers_the_chief_saves_then_the_others_are_ended(now):
     replicas = {str(replica): replica for replica in run(job, now)}
     jobs.pause_job(job_id=job.pk, by=job.owner, now=now)
     assert [name for name, replica in replicas.items() if stops_of(replica)] == ["chief:0"]
-    end(replicas["chief:0"], Cause.PAUSED, later(now, 1), code=75, message=SAVED)
+    end(replicas["chief:0"], Cause.PAUSED, later(now, 1), code=75, saved=True, message=SAVED)
     for name in ("worker:0", "worker:1", "ps:0"):
         (stop,) = stops_of(replicas[name])
         assert (stop.save, stop.cause) == (False, Cause.PAUSED)
@@ -101,7 +112,7 @@ def test_the_chief_saves_while_a_server_that_is_to_leave_still_serves(now):
     for _ in range(2):
         gang.on_phase(replica=replicas["ps:0"], phase="leaving", now=later(now, 1))
     assert [name for name, replica in replicas.items() if stops_of(replica)] == ["chief:0"]
-    end(replicas["chief:0"], Cause.PREEMPTED, later(now, 2), code=75, message=SAVED)
+    end(replicas["chief:0"], Cause.PREEMPTED, later(now, 2), code=75, saved=True, message=SAVED)
     for name in ("worker:0", "worker:1", "ps:0"):  # they were all asked, the ps first
         end(replicas[name], Cause.PREEMPTED, later(now, 3), code=143, message="It served on.")
     job.refresh_from_db()
@@ -143,7 +154,7 @@ def test_what_cannot_save_is_only_ended(now, spec):
     asked = {(stop.save, stop.grace_s) for replica in replicas for stop in stops_of(replica)}
     assert asked == {(False, 120 if "kind" in spec else 5)}
     end(replicas[0], Cause.PAUSED, later(now, 1), signal=15)
-    end(replicas[1], Cause.EXCEPTION, later(now, 1), code=1, message="UnavailableError: Socket closed")
+    lose_peer(replicas[1], later(now, 1))
     job.refresh_from_db()
     assert (job.status, job.cause) == (JobStatus.PAUSED, Cause.PAUSED)
 
@@ -153,7 +164,7 @@ def test_the_checkpoint_is_known_before_the_job_is_paused(now):
     (only,) = run(job, now)
     Cursor.objects.create(replica=only, stream="trainer", offset=90, final=100)
     jobs.pause_job(job_id=job.pk, by=job.owner, now=now)
-    end(only, Cause.PAUSED, now, code=75, message=SAVED)
+    end(only, Cause.PAUSED, now, code=75, saved=True, message=SAVED)
     job.refresh_from_db()
     assert job.status == JobStatus.PAUSING
     Cursor.objects.update(offset=100)
@@ -194,7 +205,7 @@ def test_a_stop_outranks_a_pause_and_a_finished_training_has_finished(now):
     jobs.stop_job(job_id=job.pk, by=job.owner, now=now)
     assert [stop.save for stop in stops_of(first)] == [True, False]
     for replica in (first, second):
-        end(replica, Cause.PAUSED, later(now, 1), code=75, message=SAVED)
+        end(replica, Cause.PAUSED, later(now, 1), code=75, saved=True, message=SAVED)
     job.refresh_from_db()
     assert job.status == JobStatus.STOPPED
 
@@ -248,7 +259,7 @@ def test_a_drained_node_pauses_its_jobs_which_go_on_elsewhere(now, enqueued, dja
     assert stops_of(stays) == []
     keep(job, 9)
     with django_capture_on_commit_callbacks(execute=True):
-        end(only, Cause.PAUSED, later(now, 1), code=75, message=SAVED)
+        end(only, Cause.PAUSED, later(now, 1), code=75, saved=True, message=SAVED)
     job.refresh_from_db()
     assert (job.status, job.requeue, job.cause) == (JobStatus.SUBMITTED, False, "")
     assert ("trainyard.dispatch_job", {"job_id": job.pk}) in enqueued
@@ -270,7 +281,7 @@ def test_who_cannot_save_in_time_for_a_drain_goes_on_elsewhere_and_no_node_is_bl
     late = "It had not saved and left 120 s after it was asked to, so it was killed (SIGKILL)."
     end(first, Cause.PAUSED, later(now, 120), signal=9, message=late)
     assert [stop.save for stop in stops_of(second)] == [True, False]
-    end(second, Cause.EXCEPTION, later(now, 121), code=1, message="Connection reset by peer")
+    lose_peer(second, later(now, 121))
     job.refresh_from_db()
     assert job.status == JobStatus.SUBMITTED
     attempt = Attempt.objects.get(job=job)
@@ -285,7 +296,7 @@ def test_a_person_may_want_what_a_drain_has_begun(now):
     Node.objects.filter(name="node-1").update(state=NodeState.DRAINING.value)
     draining.pause_jobs(now=now)
     jobs.pause_job(job_id=job.pk, by=job.owner, now=now)
-    end(only, Cause.PAUSED, later(now, 1), code=75, message=SAVED)
+    end(only, Cause.PAUSED, later(now, 1), code=75, saved=True, message=SAVED)
     job.refresh_from_db()
     assert job.status == JobStatus.PAUSED
 
@@ -296,7 +307,7 @@ def test_what_a_pause_saved_is_waited_for_while_its_node_is_there(now):
     jobs.pause_job(job_id=job.pk, by=job.owner, now=now)
     row = keep(job, 9, place="", usable=False)
     Checkpoint.objects.update(created_at=now)
-    end(only, Cause.PAUSED, now, code=75, message=SAVED)
+    end(only, Cause.PAUSED, now, code=75, saved=True, message=SAVED)
     job.refresh_from_db()
     assert job.status == JobStatus.PAUSED
     jobs.resume_paused_job(job_id=job.pk, by=job.owner, now=now)

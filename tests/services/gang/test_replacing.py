@@ -9,7 +9,7 @@ from orchestrator.services.checkpoints import checkpoint_store
 from orchestrator.services.gang import gang
 from orchestrator.services.intake import progress
 from orchestrator.services.sweep import reconcile
-from tests.services.gang.gangs import acknowledge, end, keep, later, make_gang_job, make_lab, refreshed, run
+from tests.services.gang.gangs import acknowledge, end, keep, later, lose_peer, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol import codec
 from worker_agent.protocol.checkpoint import MARKER
 from worker_agent.protocol.commands import Launch
@@ -89,7 +89,7 @@ def test_a_lost_server_takes_the_chief_back_to_the_checkpoint(job, now):
     server.refresh_from_db()
     assert server.held
     assert Command.objects.filter(kind="stop").count() == 1
-    end(chief, Cause.EXCEPTION, later(now, 62), code=1, message="A peer went away: UnavailableError")
+    lose_peer(chief, later(now, 62))
     job.refresh_from_db()
     chief, server = one(job, "chief"), one(job, "ps")
     assert (job.status, job.attempt, job.step, job.epoch) == (JobStatus.RUNNING, 1, 40, 2)
@@ -127,7 +127,7 @@ def test_its_node_may_fetch_the_checkpoint_that_it_begins_with(job, now, setting
 
 
 def test_a_chief_that_tells_of_its_server_first_is_one_entry(job, now):
-    end(one(job, "chief"), Cause.EXCEPTION, later(now, 60), code=1, message="A peer went away: UnavailableError")
+    lose_peer(one(job, "chief"), later(now, 60))
     assert restarts.of_job(job) == []
     gang.advance(job_id=job.pk, now=later(now, 63))
     assert [row.reason.partition(" on ")[0] for row in restarts.of_job(job)] == ["chief 0"]

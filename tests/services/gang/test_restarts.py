@@ -88,7 +88,7 @@ def test_only_a_pause_that_a_person_ended_loses_no_time(now, requeue):
     (only,) = run(job, now)
     tell_steps(later(now, 5), only)
     pausing.begin(job=job, reason="Paused by ada.", now=later(now, 6), requeue=requeue)
-    end(only, Cause.PAUSED, later(now, 7), code=75)
+    end(only, Cause.PAUSED, later(now, 7), code=75, saved=True)
     if not requeue:
         jobs.resume_paused_job(job_id=job.pk, by=job.owner, now=later(now, 3600))
     job.refresh_from_db()
@@ -114,10 +114,10 @@ def test_a_killed_process_is_no_failure_of_the_program(now):
 
 def test_our_sentence_stands_before_the_last_lines_and_only_what_is_left_is_ended(now):
     job = make_gang_job(make_lab(nodes=1), workers=1, max_restarts=1)
-    said, lines = "The process ended with exit code 3.", " The last lines it wrote:\ngoodbye"
+    lines = " The last lines it wrote:\ngoodbye"
     for moment in (0, 60):
         (only,) = run(job, later(now, moment))
-        end(only, Cause.EXIT_CODE, later(now, moment), code=3, message=f"{said}{lines}")
+        end(only, Cause.EXIT_CODE, later(now, moment), code=3, last_lines="goodbye")
     job.refresh_from_db()
     reason = "worker 0 on node-1 ended with exit code 3."
     assert job.reason == f"{reason} It has been tried again once, as often as it may.{lines}"
@@ -207,7 +207,7 @@ def test_a_node_that_keeps_failing_is_avoided_for_an_hour(now, ago_s, failures, 
             started_at=now,
             ended_at=later(now, -ago_s),
             cause=Cause.SIGNAL.value,
-            blame="machines",
+            blame="machine",
             failed_on=failing,
         )
     assert [node.avoided for node in cluster_view(cluster, now=now).nodes] == [avoided, False]

@@ -13,7 +13,7 @@ from worker_agent.protocol.states import Cause
 def fail(now):
     """Attempts that failed on a node; each belongs to a job of its own."""
 
-    def record(node: Node, times: int, *, ago_s: float = 60, cause: Cause = Cause.SIGNAL, blame: str = "machines"):
+    def record(node: Node, times: int, *, ago_s: float = 60, cause: Cause = Cause.SIGNAL, blame: str = "machine"):
         for _ in range(times):
             job = make_gang_job(node.cluster, workers=1)
             Attempt.objects.create(
@@ -60,7 +60,7 @@ def test_five_failures_within_an_hour_cordon_a_node_and_say_why(now, fail, lab):
     "failures",
     [
         {"ago_s": 3700},
-        {"cause": Cause.AGENT_SHUTDOWN},
+        {"cause": Cause.AGENT_SHUTDOWN, "blame": "person"},
         {"cause": Cause.EXCEPTION, "blame": "program"},
     ],
 )
@@ -83,7 +83,7 @@ def test_of_a_job_that_fails_again_and_again_one_counts(now, fail, lab):
                 started_at=now,
                 ended_at=later(now, -number),
                 cause=Cause.SIGNAL.value,
-                blame="machines",
+                blame="machine",
                 failed_on=bad,
             )
     cordon_failing(now=now)
