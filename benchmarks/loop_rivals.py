@@ -18,7 +18,7 @@ from tensorflow.experimental import dtensor
 from worker_agent.trainer.recipe import data
 from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import Size
-from worker_agent.trainer.strategies.served import batch_dealing
+from worker_agent.trainer.strategies.served import numbered_batches
 
 LEARNING_RATE = 0.05
 
@@ -91,7 +91,7 @@ class BareServed(BareReplicas):
     def _input(self, course: Course) -> Any:
         @tf.autograph.experimental.do_not_convert
         def batches() -> tf.data.Dataset:
-            numbered = batch_dealing.training_batches(course.program, course.size, seed=course.seed, start_step=0)
+            numbered = numbered_batches.training_batches(course.program, course.size, seed=course.seed, start_step=0)
             return numbered.map(lambda _, batch: batch).prefetch(tf.data.AUTOTUNE)
 
         self._workers = tf.distribute.coordinator.ClusterCoordinator(self._strategy)

@@ -29,7 +29,7 @@ def test_a_gang_of_which_one_process_is_suspended_and_a_process_that_waits_for_e
     assert restart["reason"].endswith(suspended)
     text = _stacks(stack, gang, "stacks-worker-1.txt")
     assert "T (suspended by a signal)" in text
-    assert "worker_agent/trainer/loop/driver.py" in text
+    assert "worker_agent/trainer/loop/training.py" in text
     until(lambda: _trains_again(stack, gang), within_s=90, what=lambda: _told(stack, gang))
     assert stack.get(f"/jobs/{gang}/restarts")[0]["step_resumed"] > 0
     stack.post(f"/jobs/{gang}/stop")

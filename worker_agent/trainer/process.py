@@ -15,7 +15,7 @@ from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.script import launcher
 from worker_agent.trainer.setup import keras_alias, packages, rendezvous
 from worker_agent.trainer.setup.stopping import StopSignal, take_sigterm
-from worker_agent.trainer.strategies.interface import Task, room_of
+from worker_agent.trainer.strategies.interface import Process, train_of
 from worker_agent.trainer.training_run import TrainingRun
 
 # Whose processes meet at the chief's door before TensorFlow makes one of them.
@@ -64,7 +64,7 @@ def _train(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
     from worker_agent.trainer.setup import runtime
 
     devices = runtime.configure(run)
-    room_of(run)(Task(run=run, devices=devices, emitter=emitter, stop=stop, meeting=meeting))
+    train_of(run)(Process(run=run, devices=devices, emitter=emitter, stop=stop, meeting=meeting))
 
 
 def _left(wish: SystemExit, emitter: Emitter) -> int:

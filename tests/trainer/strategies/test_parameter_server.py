@@ -9,7 +9,6 @@ import pytest
 from tests.trainer.gang import Gang, Member, Zygote, gang
 from worker_agent.protocol.records import Checkpointed, Facts
 from worker_agent.protocol.states import Cause, Strategy
-from worker_agent.trainer.strategies.served.progress_window import Window
 
 pytestmark = pytest.mark.tf
 
@@ -162,18 +161,3 @@ def test_free_workers_learn_as_well_as_one_device(tf_keras: Zygote, keras3: Zygo
     assert len(chief.series("accuracy")) > 1
     assert chief.series("step_time_ms/worker 0")
     assert chief.series("step_time_ms/worker 1")
-
-
-def test_a_window_weighs_workers_by_their_steps_and_a_short_rest_tells_nothing() -> None:
-    window = Window(begins_epoch=True)
-    assert not window.tells_at_end
-    window.add(worker=1, seconds=0.2, staleness=[0, 3])
-    window.add(worker=0, seconds=0.3, staleness=[0])
-    assert window.tells_at_end
-    assert window.step_time_s == pytest.approx(0.5 / 3)
-    assert window.scalars == pytest.approx(
-        {"staleness": 1, "staleness_max": 3, "step_time_ms/worker 0": 300, "step_time_ms/worker 1": 100}
-    )
-    rest = Window(clock=lambda: 7.0)
-    rest.add(worker=0, seconds=0.1, staleness=[0])
-    assert not rest.tells_at_end

@@ -15,7 +15,7 @@ from worker_agent.protocol import codec
 from worker_agent.protocol.records import Checkpointed, Facts
 from worker_agent.protocol.states import Cause, Strategy
 from worker_agent.replica.folder import read_shim_state
-from worker_agent.trainer.strategies.served.worker_execution import Execution
+from worker_agent.trainer.strategies.served.worker_call import WorkerCall
 
 pytestmark = pytest.mark.tf
 
@@ -115,7 +115,7 @@ def test_a_result_that_went_away_with_its_worker_is_computed_again() -> None:
         None, None, "/job:worker/replica:0: Unable to find the relevant tensor remote_handle"
     )
     outcomes = [Remote(unavailable("worker")), Remote(unknown), Remote(7)]
-    assert Execution(lambda: outcomes.pop(0)).fetch() == 7
+    assert WorkerCall(lambda: outcomes.pop(0)).fetch() == 7
     assert outcomes == []
 
 
@@ -125,4 +125,4 @@ def test_a_result_that_went_away_with_its_worker_is_computed_again() -> None:
 )
 def test_what_a_call_raised_or_a_server_lost_is_told(error: tf.errors.OpError) -> None:
     with pytest.raises(type(error)):
-        Execution(lambda: Remote(error)).fetch()
+        WorkerCall(lambda: Remote(error)).fetch()

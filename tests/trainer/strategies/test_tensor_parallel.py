@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.trainer.gang import RECIPES, Gang, Member, Zygote, gang
 from worker_agent.protocol.records import Checkpointed, Facts
 from worker_agent.protocol.states import Cause, Strategy
-from worker_agent.trainer.saving.gang_checkpoints import Variables
+from worker_agent.trainer.saving.state import Variables
 from worker_agent.trainer.strategies.tensor import stored
 
 pytestmark = pytest.mark.tf

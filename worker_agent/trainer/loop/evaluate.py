@@ -1,66 +1,62 @@
-"""Validation, and the averaging before it. Everything here is a collective: each worker of a gang calls it."""
+"""Validation: loss and metrics of rows that nothing is learnt from."""
 
-from collections.abc import Callable
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
-import keras
 import tensorflow as tf
 
-from worker_agent.trainer.loop.learner import Learner
+from worker_agent.trainer.model.learner import Learner, ReplicaLearner
 from worker_agent.trainer.setup.stopping import StopSignal
 
 
-def nobody_looks() -> None:
-    """What is called for each batch where nobody wants to know."""
+class Validation(Protocol):
+    """What judges a model, as the course of a training sees it. A collective: each worker of a gang calls it."""
+
+    def run(self, moves: Callable[[], None]) -> dict[str, float]:
+        """Loss and metrics of the whole validation set; `moves` is called as it gets on."""
 
 
-class Evaluation:
-    """Exact on every row: no collective inside a batch, so workers may have different numbers of batches; metric
-    variables are summed over replicas only when they are read."""
+class Evaluation(ABC):
+    """One batch after the other, each brought into the learner's metrics."""
 
-    def __init__(self, learner: Learner, data: Callable[[], Any], stop: StopSignal) -> None:
+    def __init__(self, learner: Learner, stop: StopSignal) -> None:
         self._learner = learner
-        self._data = data()
         self._stop = stop
-        self._step = tf.function(
-            lambda batch: learner.strategy.run(self._replica_step, args=(batch,)),
-            reduce_retracing=True,
-            autograph=False,
-        )
 
-    def run(self, moves: Callable[[], None] = nobody_looks) -> dict[str, float]:
+    def run(self, moves: Callable[[], None] = lambda: None) -> dict[str, float]:
         """Loss and metrics of the whole validation set; `moves` is called for each batch. Leaves the metrics reset."""
         self._learner.model.reset_metrics()
-        for batch in self._data:
+        for batch in self.batches():
             self._stop.check()
             moves()
-            self._step(batch)
+            self.judge(batch)
         result = self._learner.metrics_now()
         self._learner.model.reset_metrics()
         return result
 
-    def _replica_step(self, batch: Any) -> None:
-        learner = self._learner
-        if learner.has_own_test:
-            learner.model.test_step(batch)
-            return
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-        rows = tf.shape(tf.nest.flatten(x)[0])[0]
-        y_pred = learner.forward(x, training=False)
-        learner.loss(x, y, y_pred, sample_weight, rows, training=False)
-        learner.note(x, y, y_pred, sample_weight)
+    @abstractmethod
+    def batches(self) -> Iterable[Any]:
+        """Those of this process."""
+
+    @abstractmethod
+    def judge(self, batch: Any) -> None:
+        """Bring it into the metrics."""
 
 
-def state_averager(learner: Learner) -> Callable[[], None]:
-    """A call averages, before use, what each replica moved for itself (see `Learner.moving_state`)."""
-    floats = learner.moving_state
-    if not floats or learner.strategy.num_replicas_in_sync == 1:
-        return lambda: None
+class ReplicaEvaluation(Evaluation):
+    """Exact on every row: no collective inside a batch, so workers may have different numbers of batches; metric
+    variables are summed over replicas only when they are read."""
 
-    def mean() -> None:
-        values = [tf.identity(value) for value in floats]
-        reduced = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, values)
-        for variable, value in zip(floats, reduced, strict=True):
-            variable.assign(value)
+    def __init__(self, learner: ReplicaLearner, batches: Iterable[Any], stop: StopSignal) -> None:
+        super().__init__(learner, stop)
+        self._batches = batches
+        self._judge = tf.function(
+            lambda batch: learner.strategy.run(learner.judge, args=(batch,)), reduce_retracing=True, autograph=False
+        )
 
-    return tf.function(lambda: learner.strategy.run(mean), autograph=False)
+    def batches(self) -> Iterable[Any]:
+        return self._batches
+
+    def judge(self, batch: Any) -> None:
+        self._judge(batch)

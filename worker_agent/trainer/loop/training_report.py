@@ -7,6 +7,7 @@ from time import time
 from worker_agent.protocol.records import Points, Progress, Summary
 from worker_agent.protocol.states import Cause
 from worker_agent.trainer.emit import Emitter, say
+from worker_agent.trainer.loop.steps import Speed
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe.run_size import Size
 
@@ -48,13 +49,13 @@ class TrainingReport:
             if not math.isfinite(loss):
                 raise not_finite(float(loss), step=first_step + i, epoch=epoch)
 
-    def rates(self, *, step: int, step_time_s: float, steps_per_s: float) -> None:
-        """How fast this process is at `step`; `steps_per_s` are those it has a part in."""
+    def speed(self, step: int, speed: Speed) -> None:
+        """How fast this process is at `step`."""
         self._emitter.log(
             step,
-            step_time_ms=step_time_s * 1000,
-            examples_per_s=steps_per_s * self._size.batch / self._workers,
-            steps_per_s=steps_per_s,
+            step_time_ms=speed.step_time_s * 1000,
+            examples_per_s=speed.steps_per_s * self._size.batch / self._workers,
+            steps_per_s=speed.steps_per_s,
         )
 
     def epoch(self, *, number: int, step: int, metrics: Mapping[str, float], rate: float, seconds: float) -> None:
@@ -66,8 +67,8 @@ class TrainingReport:
         scalars = {name: value for name, value in metrics.items() if name != "loss"}
         self._emitter.log(step, **scalars, learning_rate=rate)
         self._emitter.record(Summary(at=time(), epoch=number, metrics=dict(metrics)))
-        told = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-        say(f"epoch {number}/{self._size.epochs}  {told}  ({seconds:.1f} s)")
+        values = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        say(f"epoch {number}/{self._size.epochs}  {values}  ({seconds:.1f} s)")
 
 
 def not_finite(loss: float, *, step: int, epoch: int) -> TrainingFailed:

@@ -117,11 +117,13 @@ def shared_rows(strategy: tf.distribute.Strategy, rows: Rows, division: Division
     pipeline = int(first) // replicas
     own = count_rows(rows.of_pipeline(division, pipelines=pipelines, pipeline=pipeline))
 
-    def told() -> tf.Tensor:
-        mine = tf.one_hot(pipeline, pipelines, dtype=tf.float64) * (own / replicas)
-        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, mine)
-
-    counts = strategy.experimental_local_results(tf.function(lambda: strategy.run(told), autograph=False)())[0]
+    counts = strategy.reduce(
+        tf.distribute.ReduceOp.SUM,
+        strategy.experimental_distribute_values_from_function(
+            lambda _: tf.one_hot(pipeline, pipelines, dtype=tf.float64) * (own / replicas)
+        ),
+        axis=None,
+    )
     return round(float(tf.reduce_min(counts))) * pipelines
 
 
@@ -138,27 +140,46 @@ def training_input(
 
     def per_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
         pipelines, pipeline = context.num_input_pipelines, context.input_pipeline_id
-        replicas = context.num_replicas_in_sync // pipelines
-        batch = size.batch // (pipelines * replicas)
         division = rows.division(sharding, pipelines=pipelines)
-        dataset = rows.of_pipeline(division, pipelines=pipelines, pipeline=pipeline)
-        window = shuffle_rows(dataset.element_spec, size.rows)
-        own_seed = seed + pipeline * _SEEDS_APART if division.policy is Policy.OFF else seed
-        first, skip = divmod(start_step, size.steps_per_epoch)
-
-        @tf.autograph.experimental.do_not_convert
-        def one_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
-            tf.random.set_seed(_ORDER_SEED)  # of this graph alone: the order depends on (seed, epoch) and nothing else
-            order = dataset.shuffle(window, seed=own_seed + epoch, reshuffle_each_iteration=False)
-            mine = order.shard(pipelines, pipeline) if division.policy is Policy.DATA else order
-            done = tf.where(epoch == first, tf.constant(skip * replicas, tf.int64), 0)
-            # Exactly steps_per_epoch steps for everybody: nobody runs dry and leaves the others in a collective.
-            return mine.batch(batch, drop_remainder=True).take(size.steps_per_epoch * replicas).skip(done)
-
-        endless = tf.data.Dataset.range(first, tf.int64.max).flat_map(one_epoch).prefetch(tf.data.AUTOTUNE)
+        endless = ordered_batches(
+            rows.of_pipeline(division, pipelines=pipelines, pipeline=pipeline),
+            size,
+            seed=seed + pipeline * _SEEDS_APART if division.policy is Policy.OFF else seed,
+            start_step=start_step,
+            replicas=context.num_replicas_in_sync // pipelines,
+            shard=(pipelines, pipeline) if pipelines > 1 and division.policy is Policy.DATA else None,
+            batch=size.batch // context.num_replicas_in_sync,
+        ).prefetch(tf.data.AUTOTUNE)
         return endless.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
 
     return strategy.distribute_datasets_from_function(per_worker)
+
+
+def ordered_batches(
+    rows: tf.data.Dataset,
+    size: Size,
+    *,
+    seed: int,
+    start_step: Any,
+    batch: int,
+    replicas: int = 1,
+    shard: tuple[int, int] | None = None,
+) -> tf.data.Dataset:
+    """Epoch after epoch without end, from `start_step` on: batches of `batch` rows, one for each of `replicas` a step,
+    of all rows or of `shard` (n, i) of each epoch's order."""
+    first, skip = start_step // size.steps_per_epoch, start_step % size.steps_per_epoch
+    window = shuffle_rows(rows.element_spec, size.rows)
+
+    @tf.autograph.experimental.do_not_convert
+    def one_epoch(epoch: tf.Tensor) -> tf.data.Dataset:
+        tf.random.set_seed(_ORDER_SEED)  # of this graph alone: the order depends on (seed, epoch) and nothing else
+        order = rows.shuffle(window, seed=seed + epoch, reshuffle_each_iteration=False)
+        mine = order.shard(*shard) if shard else order
+        done = tf.where(epoch == first, tf.cast(skip * replicas, tf.int64), 0)
+        # Exactly steps_per_epoch steps for everybody: nobody runs dry and leaves the others in a collective.
+        return mine.batch(batch, drop_remainder=True).take(size.steps_per_epoch * replicas).skip(done)
+
+    return tf.data.Dataset.range(first, tf.int64.max).flat_map(one_epoch)
 
 
 def validation_input(strategy: tf.distribute.Strategy, rows: Rows, *, workers: int, worker: int, batch: int) -> Any:

@@ -35,8 +35,8 @@ class Division:
     files: int = 0
 
     @property
-    def told(self) -> dict[str, Any]:
-        """As a fact of a replica."""
+    def facts(self) -> dict[str, Any]:
+        """As replicas tell it."""
         return {"policy": self.policy, "reason": self.reason, "files": self.files}
 
     @property

@@ -17,22 +17,17 @@ import contextlib
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic, perf_counter, sleep, time
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn
 
 import tensorflow as tf
 
-from worker_agent.protocol.checkpoint import MARKER, Marker, Variable, name_of, order_of
-from worker_agent.protocol.job.job_spec import ParamValue
+from worker_agent.protocol.checkpoint import Marker, name_of, order_of
 from worker_agent.protocol.records import Checkpointed
 from worker_agent.replica.checkpoint_folder import (
     complete_in,
-    digest_of,
-    is_whole,
     kept_in,
     parts_of,
     prune,
@@ -42,11 +37,12 @@ from worker_agent.replica.checkpoint_folder import (
 from worker_agent.trainer.emit import Emitter, say
 from worker_agent.trainer.outcome import Paused, TrainingFailed
 from worker_agent.trainer.recipe.run_size import Size
-from worker_agent.trainer.saving.acknowledged import Heard
+from worker_agent.trainer.saving.known_checkpoints import KnownCheckpoints
+from worker_agent.trainer.saving.restored import check_fit, chosen
+from worker_agent.trainer.saving.state import PREFIX, State
 from worker_agent.trainer.setup import runtime
 from worker_agent.trainer.training_run import TrainingRun
 
-PREFIX = "state"
 POLL_S = 0.5
 # How long a training that is over waits to hear that its last checkpoint is known, so that others can be dropped.
 KNOWN_WAIT_S, KNOWN_LOOK_S = 2.0, 0.05
@@ -69,51 +65,6 @@ class Start(NamedTuple):
     epoch: int
 
 
-class State(Protocol):
-    """What is written and read; `prefix` begins the paths of all files. `variables` describe it, for comparison."""
-
-    @property
-    def variables(self) -> list[Variable]: ...
-
-    def write(self, prefix: str) -> None: ...
-
-    def read(self, prefix: str) -> None: ...
-
-
-@dataclass(frozen=True)
-class Variables:
-    """A State of TensorFlow variables in a fixed order, whatever their names: distributed ones, too. `as_stored()` is
-    entered while they are read or written: within it they have the values that every strategy stores alike."""
-
-    listed: Sequence[Any]
-    as_stored: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
-
-    @property
-    def variables(self) -> list[Variable]:
-        """Name, shape and type of each."""
-        return [
-            Variable(name=each.name, shape=list(each.shape), dtype=tf.as_dtype(each.dtype).name) for each in self.listed
-        ]
-
-    def write(self, prefix: str) -> None:
-        """All values."""
-        with self.as_stored():
-            self._checkpoint().write(prefix)
-
-    def read(self, prefix: str) -> None:
-        """All values; raises when one is missing."""
-        with self.as_stored():
-            self._checkpoint().read(prefix).assert_existing_objects_matched()
-
-    def _checkpoint(self) -> Any:
-        return tf.train.Checkpoint(**{name_of_place(place): each for place, each in enumerate(self.listed)})
-
-
-def name_of_place(place: int) -> str:
-    """The name of the variable number `place` in a checkpoint."""
-    return f"v{place:05d}"
-
-
 class Checkpoints:
     """The checkpoints of this process's training."""
 
@@ -122,8 +73,8 @@ class Checkpoints:
         self._emitter = emitter
         self._every = run.spec.checkpoint_steps
         self._writes = run.spec.checkpoints_kept > 0 and run.checkpoints is not None
-        self._folder, self._marker = _chosen(run)
-        self._heard = Heard(self._marker.name if self._marker else "")
+        self._folder, self._marker = chosen(run)
+        self._known = KnownCheckpoints(self._marker.name if self._marker else "")
         self._last_step = self.start.step if self._marker else -1
         self._refusal = ""
         self._state: State
@@ -154,15 +105,14 @@ class Checkpoints:
         marker = self._marker
         if marker is None:
             return self.start
-        _check_fit(marker, self._size, self._state.variables, self._run.spec.params)
+        check_fit(marker, self._size, self._state.variables, self._run.spec.params)
         if marker.job_id != self._run.job_id and marker.step >= self._size.total_steps:
             raise TrainingFailed(
                 f"Nothing is left to train: the checkpoint at step {marker.step} is of epoch {marker.epoch} already. "
                 f"Give {marker.epoch + 1} epochs or more."
             )
         self._state.read(str(self._folder / PREFIX))
-        told = {"checkpoint": marker.name, "step": marker.step, "job": marker.job_id}
-        self._emitter.facts(resumed=told)
+        self._emitter.facts(resumed={"checkpoint": marker.name, "step": marker.step, "job": marker.job_id})
         if self._run.chief:
             of = f" of j-{marker.job_id}" if marker.job_id else ""
             say(f"goes on from the checkpoint at step {marker.step} (epoch {marker.epoch}){of}")
@@ -221,7 +171,7 @@ class Checkpoints:
                 seconds=perf_counter() - began,
             )
         )
-        self._heard.tell(kept, position=self._emitter.position(), at=monotonic())
+        self._known.announce(kept, position=self._emitter.position(), at=monotonic())
         self._prune()
 
     def pause(self, *, step: int, epoch: int, metrics: Mapping[str, float]) -> NoReturn:
@@ -238,9 +188,9 @@ class Checkpoints:
 
     def finish(self) -> None:
         """The training is over, however many steps it took: an evaluator waits for no more. After the last `save`."""
-        if 0 < self._emitter.acknowledged < self._heard.position:
+        if 0 < self._emitter.acknowledged < self._known.position:
             until = monotonic() + KNOWN_WAIT_S
-            while self._emitter.acknowledged < self._heard.position and monotonic() < until:
+            while self._emitter.acknowledged < self._known.position and monotonic() < until:
                 sleep(KNOWN_LOOK_S)
             self._prune()
         if self._run.chief and self._run.checkpoints is not None and self._run.spec.validation == "evaluator":
@@ -270,7 +220,7 @@ class Checkpoints:
     def _prune(self) -> None:
         """Drop those that do not count any more, once no launch can be told to begin with them."""
         if self._run.checkpoints is not None:
-            spare = self._heard.names(acknowledged=self._emitter.acknowledged)
+            spare = self._known.names(acknowledged=self._emitter.acknowledged)
             prune(self._run.checkpoints, spare=spare, attempt=self._run.attempt)
 
     def _take_part(self) -> None:
@@ -296,8 +246,8 @@ def wait_for_next(
     """For an evaluator: the oldest complete checkpoint below `folder` that is newer than `after` (attempt, step), or
     None once the training of that attempt is over and has left no more.
 
-    Waits for one; `pause(s)` sleeps, and raises when nobody wants to wait any more. Read it with `load`, which says
-    whether it was still there.
+    Waits for one; `pause(s)` sleeps, and raises when nobody wants to wait any more. Read it with `state.load`, which
+    says whether it was still there.
     """
     while True:
         is_over = (folder / _over(after[0])).exists()
@@ -309,70 +259,9 @@ def wait_for_next(
         pause(POLL_S)
 
 
-def load(checkpoint: Path, state: State) -> bool:
-    """Read a checkpoint into `state`; False when it has been dropped meanwhile: then ask for the next one."""
-    try:
-        state.read(str(checkpoint / PREFIX))
-    except (tf.errors.NotFoundError, tf.errors.DataLossError, tf.errors.OutOfRangeError):
-        return False
-    return True
-
-
 def _over(attempt: int) -> str:
     """The name of the file that says that an attempt's training is over."""
     return f"over-a{attempt}"
-
-
-def _chosen(run: TrainingRun) -> tuple[Path, Marker | None]:
-    """The checkpoint to begin with: the one that was named or, where that is torn, the newest whole one before it."""
-    if run.restore is None:
-        return Path(), None
-    named, folder = run.restore.name, run.restore.parent
-    for name, marker in reversed(complete_in(folder).items()):
-        place = folder / name
-        if order_of(name) > order_of(named):
-            continue
-        if name == named and run.restore_sha256 and digest_of(place / MARKER) != run.restore_sha256:
-            continue
-        if is_whole(place, marker):
-            return place, marker
-    raise TrainingFailed(f"The checkpoint {named} is not complete in {folder}, nor is any before it.")
-
-
-def _check_fit(marker: Marker, size: Size, variables: Sequence[Variable], params: Mapping[str, ParamValue]) -> None:
-    held = f"The checkpoint at step {marker.step}"
-    if marker.global_batch_size != size.batch:
-        raise TrainingFailed(
-            f"{held} was written with a global batch of {marker.global_batch_size}, not {size.batch}: "
-            "steps would not mean the same. Set it to that."
-        )
-    if marker.steps_per_epoch != size.steps_per_epoch:
-        raise TrainingFailed(
-            f"{held} counts {marker.steps_per_epoch} steps to an epoch, this data has {size.steps_per_epoch}: "
-            "it is not the training set it was trained on."
-        )
-    theirs, ours = [(v.shape, v.dtype) for v in marker.variables], [(v.shape, v.dtype) for v in variables]
-    if theirs == ours:
-        return
-    sizes = f"{len(theirs)} variables, the program has {len(ours)}"
-    for there, here in zip(marker.variables, variables, strict=False):
-        if (there.shape, there.dtype) != (here.shape, here.dtype):
-            sizes = f"{_shown(there)} where the program has {_shown(here)}"
-            break
-    raise TrainingFailed(f"{held} does not fit this program: it holds {sizes}. {_remedy(marker, params)}")
-
-
-def _remedy(marker: Marker, params: Mapping[str, ParamValue]) -> str:
-    """What the job that wrote it was given otherwise, as far as the marker tells."""
-    other = {name: value for name, value in marker.params.items() if name in params and params[name] != value}
-    if not other:
-        return f"Run the program of j-{marker.job_id}, which wrote it."
-    listed = ", ".join(f"{name} {value!r:.40}" for name, value in other.items())
-    return f"j-{marker.job_id}, which wrote it, had {listed}: set what shapes the model to that."
-
-
-def _shown(variable: Variable) -> str:
-    return f"{variable.name} {tuple(variable.shape)} {variable.dtype}"
 
 
 def _make_folder(place: Path, *, shared: bool) -> None:

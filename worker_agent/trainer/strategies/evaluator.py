@@ -11,74 +11,57 @@ import tensorflow as tf
 
 from worker_agent.protocol.checkpoint import order_of
 from worker_agent.protocol.records import Summary
-from worker_agent.protocol.states import Strategy
 from worker_agent.trainer.emit import say
-from worker_agent.trainer.loop.evaluate import Evaluation
-from worker_agent.trainer.loop.learner import Learner
-from worker_agent.trainer.loop.learners import learner_of
+from worker_agent.trainer.loop.evaluate import Evaluation, ReplicaEvaluation
+from worker_agent.trainer.model.learners import learner_of
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe import data, recipe_file
 from worker_agent.trainer.recipe.run_size import size_of
-from worker_agent.trainer.saving.gang_checkpoints import Checkpoints, Start, Variables, load, wait_for_next
+from worker_agent.trainer.saving.gang_checkpoints import Checkpoints, Start, wait_for_next
+from worker_agent.trainer.saving.state import Variables, load
 from worker_agent.trainer.setup import runtime
 from worker_agent.trainer.setup.memory import peak_bytes
-from worker_agent.trainer.strategies import legacy_model
-from worker_agent.trainer.strategies.interface import Task
+from worker_agent.trainer.strategies.interface import Process
 
 
-def train(task: Task) -> None:
+def train(process: Process) -> None:
     """Judge the checkpoint that this attempt begins with, if any, and every one that it writes."""
-    run, spec = task.run, task.run.spec
-    task.emitter.phase("building")
+    run, spec = process.run, process.run.spec
+    process.emitter.phase("building")
     if run.checkpoints is None:
         raise TrainingFailed("An evaluator reads checkpoints, and this run writes none: keep at least one.")
+    runtime.seed_everything(spec.seed)
     runtime.set_precision(spec.precision)
     recipe = recipe_file.load(run.entry, run.code, spec.params)
     rows, judged = data.Rows(recipe, "train").whole, data.Rows(recipe, "validation")
     data.check_judged(judged)
     alone = tf.distribute.get_strategy()
-    learner, variables = _rebuilt(task, recipe, rows, alone)
-    state = Variables([*variables, tf.Variable(0, dtype=tf.int64, trainable=False)])  # the count of steps is last
-    evaluation = Evaluation(
-        learner,
-        lambda: data.validation_input(alone, judged, workers=1, worker=0, batch=spec.global_batch_size),
-        task.stop,
-    )
-    task.emitter.facts(keras=runtime.keras_in_words(), devices=task.devices[:1], precision=spec.precision)
-    task.emitter.phase("evaluating")
-    checkpoints = Checkpoints(run, task.emitter)
+    learner = learner_of(recipe.model(), alone)
+    learner.create_variables(rows.batch(spec.global_batch_size, drop_remainder=True).element_spec)
+    state = Variables([*learner.state, tf.Variable(0, dtype=tf.int64, trainable=False)])  # the count of steps is last
+    batches = data.validation_input(alone, judged, workers=1, worker=0, batch=spec.global_batch_size)
+    evaluation = ReplicaEvaluation(learner, batches, process.stop)
+    process.emitter.facts(keras=runtime.keras_in_words(), devices=process.devices[:1], precision=spec.precision)
+    process.emitter.phase("evaluating")
+    checkpoints = Checkpoints(run, process.emitter)
     size = size_of(rows=data.count_rows(rows), global_batch=spec.global_batch_size, replicas=1, epochs=spec.epochs)
     checkpoints.attach(state, size=size, rate=None)
     if checkpoints.restore() != Start(0, 0):
-        _judge(task, evaluation, *checkpoints.start)
+        _judge(process, evaluation, *checkpoints.start)
     seen = (run.attempt, -1)
-    while found := wait_for_next(run.checkpoints, after=seen, pause=task.stop.pause):
+    while found := wait_for_next(run.checkpoints, after=seen, pause=process.stop.pause):
         place, marker = found
         seen = order_of(marker.name)
         if load(place, state):  # else it has been dropped, and was not the last
-            _judge(task, evaluation, marker.step, marker.epoch)
+            _judge(process, evaluation, marker.step, marker.epoch)
 
 
-def _rebuilt(
-    task: Task, recipe: recipe_file.Recipe, rows: tf.data.Dataset, alone: tf.distribute.Strategy
-) -> tuple[Learner, list[Any]]:
-    """The model in this process alone, and its variables in the order in which the chief lists them."""
-    spec = task.run.spec
-    if spec.strategy is Strategy.PARAMETER_SERVER:
-        model = legacy_model.build(recipe, rows, seed=spec.seed)
-        return learner_of(model, alone), legacy_model.state_variables(model)
-    runtime.seed_everything(spec.seed)
-    learner = learner_of(recipe.model(), alone)
-    learner.create_variables(rows.batch(spec.global_batch_size, drop_remainder=True).element_spec)
-    return learner, learner.state
-
-
-def _judge(task: Task, evaluation: Evaluation, step: int, epoch: int) -> None:
+def _judge(process: Process, evaluation: Evaluation, step: int, epoch: int) -> None:
     """Tell loss and metrics of the values that the model has now."""
     began = perf_counter()
     metrics: dict[str, Any] = {f"val_{name}": value for name, value in evaluation.run().items()}
-    task.emitter.log(step, **metrics)
-    task.emitter.record(Summary(at=time(), epoch=epoch, metrics=metrics))
-    task.emitter.facts(memory_bytes=peak_bytes())
-    told = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-    say(f"step {step}  {told}  ({perf_counter() - began:.1f} s)")
+    process.emitter.log(step, **metrics)
+    process.emitter.record(Summary(at=time(), epoch=epoch, metrics=metrics))
+    process.emitter.facts(memory_bytes=peak_bytes())
+    values = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+    say(f"step {step}  {values}  ({perf_counter() - began:.1f} s)")

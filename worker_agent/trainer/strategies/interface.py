@@ -1,7 +1,7 @@
-"""What every strategy room offers, and which room a strategy lives in.
+"""What a strategy is given, and which module has it.
 
-A room is a module with `train(task)`: it does everything from meeting the gang to the last step, in this process's
-role. Rooms are imported when they are needed, after it is settled which Keras this process holds.
+Such a module has `train(process)`: it does everything from meeting the gang to the last step, in this process's role.
+It is imported when it is needed, after it is settled which Keras this process holds.
 """
 
 from collections.abc import Callable
@@ -12,11 +12,11 @@ from typing import cast
 
 from worker_agent.protocol.states import Role, Strategy
 from worker_agent.trainer.emit import Emitter
-from worker_agent.trainer.setup.rendezvous import Meeting
+from worker_agent.trainer.setup import rendezvous
 from worker_agent.trainer.setup.stopping import StopSignal
 from worker_agent.trainer.training_run import TrainingRun
 
-_ROOMS = {
+_MODULES = {
     Strategy.ONE_DEVICE: "mirrored.one_device",
     Strategy.MIRRORED: "mirrored.mirrored",
     Strategy.MULTI_WORKER_MIRRORED: "mirrored.multi_worker_mirrored",
@@ -29,8 +29,8 @@ _ROOMS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """What a room gets: the run, the devices of this replica by TensorFlow's names, and the way to speak and to stop.
+class Process:
+    """One process of a gang: its run, its devices by TensorFlow's names, and the way to speak and to stop.
 
     `meeting` is the open door of a gang's worker 0, None in every other process.
     """
@@ -39,15 +39,28 @@ class Task:
     devices: list[str]
     emitter: Emitter
     stop: StopSignal
-    meeting: Meeting | None
+    meeting: rendezvous.Meeting | None
 
-    def deadline(self) -> float:
-        """When a rendezvous that begins now has failed (monotonic seconds)."""
+    def meet(self) -> None:
+        """Return in all processes of the gang once each is there, whereupon TensorFlow may start in it."""
+        run, deadline = self.run, self._rendezvous()
+        if self.meeting is not None:
+            self.meeting.gather(deadline=deadline, stop=self.stop)
+        else:
+            rendezvous.join(run, run.lead, deadline=deadline, stop=self.stop)
+
+    def wait_for_servers(self) -> None:
+        """Return once TensorFlow serves in all other processes of the gang."""
+        rendezvous.wait_for_ports(self.run, self.run.others, deadline=self._rendezvous(), stop=self.stop)
+
+    def _rendezvous(self) -> float:
+        """It begins; when it has failed (monotonic seconds)."""
+        self.emitter.phase("rendezvous", f"{len(self.run.gang)} processes")
         return monotonic() + self.run.rendezvous_timeout_s
 
 
-def room_of(run: TrainingRun) -> Callable[[Task], None]:
-    """The `train` of the strategy's room; an evaluator has one of its own, whatever the strategy."""
-    name = "evaluator" if run.role is Role.EVALUATOR else _ROOMS[run.spec.strategy]
+def train_of(run: TrainingRun) -> Callable[[Process], None]:
+    """The `train` of the run's strategy; an evaluator has one of its own, whatever the strategy."""
+    name = "evaluator" if run.role is Role.EVALUATOR else _MODULES[run.spec.strategy]
     module = import_module(f"worker_agent.trainer.strategies.{name}")
-    return cast(Callable[[Task], None], module.train)
+    return cast(Callable[[Process], None], module.train)

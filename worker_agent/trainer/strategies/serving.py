@@ -8,13 +8,13 @@ from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.records import LEAVING_PHASE
 from worker_agent.protocol.states import DeviceKind, Role
 from worker_agent.trainer.setup.memory import Memory
-from worker_agent.trainer.strategies.interface import Task
+from worker_agent.trainer.strategies.interface import Process
 from worker_agent.trainer.training_run import TrainingRun
 
 MEMORY_EVERY_S = 10.0
 
 
-def serve(task: Task, *, once_there: Callable[[], None] = lambda: None) -> None:
+def serve(process: Process, *, once_there: Callable[[], None] = lambda: None) -> None:
     """Serve until the process is ended from outside; `once_there` is called when others can reach it."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     server = tf.distribute.Server(
@@ -22,17 +22,17 @@ def serve(task: Task, *, once_there: Callable[[], None] = lambda: None) -> None:
         job_name=resolver.task_type,
         task_index=resolver.task_id,
         protocol="grpc",
-        config=_server_config(task.run),
+        config=_server_config(process.run),
     )
-    task.emitter.phase("serving", server.target)
-    if keeps_checkpoints(task.run.spec):
-        task.stop.serves(lambda cause: task.emitter.phase(LEAVING_PHASE, cause.value))
+    process.emitter.phase("serving", server.target)
+    if keeps_checkpoints(process.run.spec):
+        process.stop.serves(lambda cause: process.emitter.phase(LEAVING_PHASE, cause.value))
     once_there()
-    memory = Memory(task.emitter.facts)
+    memory = Memory(process.emitter.facts)
     while True:
         memory.tell()
         # Not server.join(): it would hold the interpreter, and nothing could be written or answered any more.
-        task.stop.pause(MEMORY_EVERY_S)
+        process.stop.pause(MEMORY_EVERY_S)
 
 
 def _server_config(run: TrainingRun) -> tf.compat.v1.ConfigProto:

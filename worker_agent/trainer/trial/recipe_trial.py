@@ -8,9 +8,9 @@ from typing import Any
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import JobSpec, keras_of, parts_of, replicas_in_sync
 from worker_agent.protocol.states import Keras, Strategy
-from worker_agent.trainer.loop.compiled_model import check_model, own_parts, private
 from worker_agent.trainer.loop.rate import rate_of
-from worker_agent.trainer.loop.step import check_jit, check_own_step
+from worker_agent.trainer.loop.replica_steps import check_jit, check_own_step
+from worker_agent.trainer.model.compiled_model import check_model, own_parts, private
 from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.recipe.data import Rows, check_judged, count_rows
 from worker_agent.trainer.recipe.division import Policy
@@ -60,11 +60,11 @@ def build(trial: Trial, *, trains: bool) -> None:
 
 def _stages(trial: Trial, recipe: Recipe) -> Any:
     """One for each device of the gang."""
-    from worker_agent.trainer.strategies.pipe.stages import Plan
+    from worker_agent.trainer.strategies.pipe.stages import StagePlan
 
     trial.stage = "the program's build_stages() fails"
     places = [f"stage {place}" for place in range(trial.run.spec.workers * trial.run.spec.devices_per_worker)]
-    return Plan(recipe.stages(len(places)), places)
+    return StagePlan(recipe.stages(len(places)), places)
 
 
 def _parts_of_step(spec: JobSpec, model: Any) -> int:
@@ -81,7 +81,7 @@ def _parts_of_step(spec: JobSpec, model: Any) -> int:
         case strategy if strategy is not Strategy.PARAMETER_SERVER:  # that one takes any model
             is_shared = strategy is Strategy.CENTRAL_STORAGE
             if is_shared and keras_of(spec) is Keras.KERAS3:
-                from worker_agent.trainer.loop.keras3 import check_unscaled
+                from worker_agent.trainer.model.keras3 import check_unscaled
 
                 check_unscaled(model)
             parts = synchronous.parts_of(spec.accumulation, own_parts(model))

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from worker_agent.protocol.states import DeviceKind
 from worker_agent.trainer.outcome import TrainingFailed
-from worker_agent.trainer.strategies.interface import Task
+from worker_agent.trainer.strategies.interface import Process
 from worker_agent.trainer.strategies.mirrored import synchronous
 
 _REDUCTIONS = {
@@ -14,14 +14,15 @@ _REDUCTIONS = {
 }
 
 
-def train(task: Task) -> None:
+def train(process: Process) -> None:
     """Train on all devices of this replica; `cross_device` says how they reduce ("auto": TensorFlow's choice)."""
-    asked, on_gpus = task.run.spec.cross_device, task.run.device_kind is DeviceKind.GPU
+    asked, on_gpus = process.run.spec.cross_device, process.run.device_kind is DeviceKind.GPU
     if asked == "nccl" and not on_gpus:
         raise TrainingFailed("NCCL connects GPUs, and this replica has CPU devices: choose another cross-device way.")
     # Named, so that the job can tell: it is what TensorFlow chooses by itself.
     reduction = _REDUCTIONS.get(asked) or _REDUCTIONS["nccl" if on_gpus else "reduction_to_one_device"]
+    several = len(process.devices) > 1
     strategy = tf.distribute.MirroredStrategy(
-        [f"/device:{name}" for name in task.devices], cross_device_ops=reduction() if len(task.devices) > 1 else None
+        [f"/device:{name}" for name in process.devices], cross_device_ops=reduction() if several else None
     )
-    synchronous.train(task, strategy, communication=reduction.__name__ if len(task.devices) > 1 else "none")
+    synchronous.train(process, strategy, communication=reduction.__name__ if several else "none")

@@ -2,10 +2,10 @@
 
 import tensorflow as tf
 
-from worker_agent.trainer.strategies.interface import Task
+from worker_agent.trainer.strategies.interface import Process
 from worker_agent.trainer.strategies.mirrored import synchronous
 
 
-def train(task: Task) -> None:
+def train(process: Process) -> None:
     """Train on the first device of this replica."""
-    synchronous.train(task, tf.distribute.OneDeviceStrategy(f"/device:{task.devices[0]}"), communication="none")
+    synchronous.train(process, tf.distribute.OneDeviceStrategy(f"/device:{process.devices[0]}"), communication="none")

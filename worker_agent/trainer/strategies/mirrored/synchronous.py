@@ -1,38 +1,33 @@
-"""What the synchronous strategies share: from a strategy object to the trained model, in either Keras."""
+"""What the synchronous strategies share: from a strategy object to its engine, in either Keras."""
 
-from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import tensorflow as tf
 
-from worker_agent.trainer.loop.evaluate import Evaluation, state_averager
-from worker_agent.trainer.loop.learner import Learner
-from worker_agent.trainer.loop.learners import learner_of
-from worker_agent.trainer.loop.rate import Rate, rate_of
-from worker_agent.trainer.loop.step import Steps
+from worker_agent.trainer.loop.evaluate import ReplicaEvaluation
+from worker_agent.trainer.loop.rate import rate_of
+from worker_agent.trainer.loop.replica_steps import ReplicaSteps
+from worker_agent.trainer.model.learners import learner_of
 from worker_agent.trainer.outcome import TrainingFailed
-from worker_agent.trainer.recipe import data, recipe_file
+from worker_agent.trainer.recipe import data
+from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import size_of
-from worker_agent.trainer.saving import export
-from worker_agent.trainer.saving.gang_checkpoints import Checkpoints, Variables
-from worker_agent.trainer.setup import runtime
-from worker_agent.trainer.strategies import course
-from worker_agent.trainer.strategies.interface import Task
+from worker_agent.trainer.saving.state import Variables
+from worker_agent.trainer.strategies import engine
+from worker_agent.trainer.strategies.engine import Engine
+from worker_agent.trainer.strategies.interface import Process
 
 
-def train(task: Task, strategy: tf.distribute.Strategy, *, communication: str) -> None:
-    """Build, train, validate and export under `strategy`; the process leads if its run is the chief's.
+def train(process: Process, strategy: tf.distribute.Strategy, *, communication: str) -> None:
+    """Train under `strategy`. `communication` says in words how the replicas exchange gradients."""
+    engine.train(process, lambda recipe, start: _build(process, strategy, communication, recipe, start))
 
-    `communication` says in words how the replicas exchange gradients.
-    """
-    run, spec = task.run, task.run.spec
+
+def _build(
+    process: Process, strategy: tf.distribute.Strategy, communication: str, recipe: Recipe, start_step: int
+) -> Engine:
+    run, spec = process.run, process.run.spec
     replicas = strategy.num_replicas_in_sync
-    task.emitter.phase("building")
-    runtime.seed_everything(spec.seed)
-    runtime.set_precision(spec.precision)
-    recipe = recipe_file.load(run.entry, run.code, spec.params)
     with strategy.scope():
         learner = learner_of(recipe.model(), strategy)
     parts = parts_of(spec.accumulation, learner.parts)
@@ -45,53 +40,44 @@ def train(task: Task, strategy: tf.distribute.Strategy, *, communication: str) -
         epochs=spec.epochs,
         parts=parts,
     )
-    checkpoints = Checkpoints(run, task.emitter)
     train_data = data.training_input(
         strategy,
         rows,
         size.in_parts(parts),
         seed=spec.seed,
-        start_step=checkpoints.start.step * parts,
+        start_step=start_step * parts,
         sharding=spec.sharding,
     )
     learner.create_variables(_one_replica(train_data.element_spec))
     with strategy.scope():
         rate = rate_of(run, learner.optimizer, size, replicas=replicas)
-    steps = Steps(learner=learner, rate=rate, train_data=train_data, global_batch=size.batch, parts=parts, jit=spec.jit)
-    checkpoints.attach(Variables([*learner.state, steps.count], learner.metrics_as_sums), size=size, rate=rate.aim)
-    if run.restore is not None:
-        _resume(checkpoints, strategy, rate)
-    task.emitter.facts(
-        replicas_in_sync=replicas,
-        devices=task.devices,
-        communication=communication,
-        keras=runtime.keras_in_words(),
-        precision=spec.precision,
-        accumulation=parts,
-        jit=spec.jit,
-        parameters=learner.model.count_params(),
-        sharding=division.told,
+    steps = ReplicaSteps(
+        learner=learner, rate=rate, train_data=train_data, global_batch=size.batch, parts=parts, jit=spec.jit
     )
-    trained = course.take(
-        task,
-        recipe=recipe,
+    return Engine(
         learner=learner,
         steps=steps,
         rate=rate,
         size=size,
-        checkpoints=checkpoints,
-        validation=_validation(task, learner, recipe),
+        state=Variables([*learner.state, steps.count], learner.metrics_as_sums),
+        facts={
+            "replicas_in_sync": replicas,
+            "communication": communication,
+            "accumulation": parts,
+            "jit": spec.jit,
+            "parameters": learner.model.count_params(),
+            "sharding": division.facts,
+        },
+        validation=lambda judged: ReplicaEvaluation(
+            learner,
+            data.validation_input(
+                strategy, judged, workers=run.workers, worker=run.place, batch=spec.global_batch_size
+            ),
+            process.stop,
+        ),
         workers=run.workers,
-        average_state=state_averager(learner),
-        leave_together=lambda: _leave_together(strategy, run.workers),
+        mean=lambda number: _mean(strategy, number) if run.workers > 1 else number,
     )
-    if run.chief:
-        export.write(run, recipe, learner.model, metrics=trained.metrics, steps=trained.steps)
-    elif learner.saves_together and run.artifacts is not None:
-        with TemporaryDirectory(prefix="export-") as scratch:
-            dropped = replace(run, artifacts=Path(scratch) / "artifacts")
-            export.write(dropped, recipe, learner.model, metrics=trained.metrics, steps=trained.steps)
-    _leave_together(strategy, run.workers)
 
 
 def parts_of(asked: int, own: int) -> int:
@@ -110,39 +96,7 @@ def _one_replica(element_spec: Any) -> Any:
     )
 
 
-def _resume(checkpoints: Checkpoints, strategy: tf.distribute.Strategy, rate: Rate) -> None:
-    """Take up the checkpoint, in every process the same one."""
-    step = checkpoints.restore().step
-    if checkpoints.has_other_rate:
-        rate.take()
-
-    def summed() -> tf.Tensor:
-        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, tf.constant(step, tf.int64))
-
-    sums = strategy.experimental_local_results(tf.function(lambda: strategy.run(summed), autograph=False)())
-    if int(sums[0]) != step * strategy.num_replicas_in_sync:
-        raise TrainingFailed("The processes of this gang found different checkpoints: the folder is not shared by all.")
-
-
-def _validation(task: Task, learner: Learner, recipe: recipe_file.Recipe) -> Evaluation | None:
-    rows = data.Rows(recipe, "validation")
-    if task.run.spec.validation == "evaluator" or not rows.exist:
-        return None
-    run = task.run
-    return Evaluation(
-        learner,
-        lambda: data.validation_input(
-            learner.strategy, rows, workers=run.workers, worker=run.place, batch=run.spec.global_batch_size
-        ),
-        task.stop,
-    )
-
-
-def _leave_together(strategy: tf.distribute.Strategy, workers: int) -> None:
-    """Nobody of a gang ends while the chief still saves: its coordination service would take that for a death."""
-    if workers == 1:
-        return
-    try:
-        strategy.reduce(tf.distribute.ReduceOp.SUM, tf.constant(1.0), axis=None)
-    except tf.errors.OpError:  # the others were faster out of the door; everything of ours is done
-        return
+def _mean(strategy: tf.distribute.Strategy, number: float) -> float:
+    """Over the replicas, of what their processes say."""
+    mine = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(number, tf.float64))
+    return float(strategy.reduce(tf.distribute.ReduceOp.MEAN, mine, axis=None))

@@ -13,18 +13,18 @@ import tensorflow as tf
 from worker_agent.machine.tpu_address import why_silent
 from worker_agent.trainer.failure import tpu_refusal, tpu_silent
 from worker_agent.trainer.setup.stopping import StopSignal
-from worker_agent.trainer.strategies.interface import Task
+from worker_agent.trainer.strategies.interface import Process
 from worker_agent.trainer.strategies.mirrored import synchronous
 
 POLL_S = 0.1
 
 
-def train(task: Task) -> None:
+def train(process: Process) -> None:
     """Train on every core of the TPU that the job names ("": the one of this machine or its environment)."""
-    spec, limit_s = task.run.spec, task.run.rendezvous_timeout_s
-    task.emitter.phase("rendezvous", spec.tpu or "the machine's own TPU")
-    strategy = within(limit_s, lambda: _connect(spec.tpu), name=spec.tpu, stop=task.stop)
-    synchronous.train(task, strategy, communication="TPU interconnect")
+    spec, limit_s = process.run.spec, process.run.rendezvous_timeout_s
+    process.emitter.phase("rendezvous", spec.tpu or "the machine's own TPU")
+    strategy = within(limit_s, lambda: _connect(spec.tpu), name=spec.tpu, stop=process.stop)
+    synchronous.train(process, strategy, communication="TPU interconnect")
 
 
 def within(limit_s: float, connect: Callable[[], Any], *, name: str, stop: StopSignal) -> Any:

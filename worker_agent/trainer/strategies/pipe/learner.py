@@ -4,17 +4,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker_agent.trainer.loop.compiled_model import check_model, has_own_step, own_parts
-from worker_agent.trainer.loop.keras3 import Keras3
+from worker_agent.trainer.model.compiled_model import check_model, has_own_step, own_parts
+from worker_agent.trainer.model.keras3 import Keras3
 from worker_agent.trainer.outcome import TrainingFailed
-from worker_agent.trainer.saving.gang_checkpoints import Variables
-from worker_agent.trainer.strategies.pipe.stages import Plan
+from worker_agent.trainer.strategies.pipe.stages import StagePlan
 
 
 class PipeLearner(Keras3):
     """Optimizer slots live and are updated beside the weights they belong to."""
 
-    def __init__(self, model: Any, plan: Plan) -> None:
+    def __init__(self, model: Any, plan: StagePlan) -> None:
         super().__init__(checked(model), tf.distribute.get_strategy())
         self.plan = plan
         self.stages = plan.cut(model)
@@ -55,21 +54,6 @@ def checked(model: Any) -> Any:
     return model
 
 
-class PipeVariables(Variables):
-    """Written and read by the first worker alone: else every process would use its own machine's disk."""
-
-    def write(self, prefix: str) -> None:
-        self._checkpoint().write(prefix, options=_first_worker())
-
-    def read(self, prefix: str) -> None:
-        self._checkpoint().read(prefix, options=_first_worker()).assert_existing_objects_matched()
-
-
 def _device_of(variable: Any) -> str:
     """Of a Keras variable, or of the TensorFlow variable in it."""
     return str(variable.device if isinstance(variable, tf.Variable) else variable.value.device)
-
-
-def _first_worker() -> tf.train.CheckpointOptions:
-    first = next(device for device in tf.config.list_logical_devices("CPU"))
-    return tf.train.CheckpointOptions(experimental_io_device=first.name)

@@ -9,62 +9,55 @@ from typing import Any
 import tensorflow as tf
 
 from worker_agent.trainer.emit import say
-from worker_agent.trainer.loop.evaluate import Evaluation
+from worker_agent.trainer.loop.evaluate import ReplicaEvaluation
 from worker_agent.trainer.loop.rate import rate_of
+from worker_agent.trainer.model.deferred import deferred
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe import data, recipe_file
-from worker_agent.trainer.recipe.run_size import Size, size_of
-from worker_agent.trainer.saving import export
-from worker_agent.trainer.saving.gang_checkpoints import Checkpoints
+from worker_agent.trainer.recipe.recipe_file import Recipe
+from worker_agent.trainer.recipe.run_size import size_of
+from worker_agent.trainer.saving.state import Variables
 from worker_agent.trainer.setup import rendezvous, runtime
-from worker_agent.trainer.strategies import course
-from worker_agent.trainer.strategies.interface import Task
-from worker_agent.trainer.strategies.pipe import stages
-from worker_agent.trainer.strategies.pipe.learner import PipeLearner, PipeVariables
-from worker_agent.trainer.strategies.pipe.steps import Steps
+from worker_agent.trainer.strategies import engine
+from worker_agent.trainer.strategies.engine import Engine
+from worker_agent.trainer.strategies.interface import Process
+from worker_agent.trainer.strategies.pipe.learner import PipeLearner
+from worker_agent.trainer.strategies.pipe.stages import StagePlan, device_names
+from worker_agent.trainer.strategies.pipe.steps import PipeSteps
 from worker_agent.trainer.strategies.serving import serve
-from worker_agent.trainer.strategies.tensor.variables import deferred
+from worker_agent.trainer.training_run import TrainingRun
 
 
-def train(task: Task) -> None:
+def train(process: Process) -> None:
     """In the first worker: the training. In the others: serve until the process is ended from outside."""
-    if task.run.index > 0:
-        task.emitter.facts(devices=task.devices)
-        serve(task, once_there=lambda: _tell_own_stages(task))
-    run, spec = task.run, task.run.spec
+    run, spec = process.run, process.run.spec
+    if run.index > 0:
+        process.emitter.facts(devices=process.devices)
+        serve(process, once_there=lambda: _tell_own_stages(process))
     if spec.global_batch_size % spec.micro_batches:
         raise TrainingFailed(
             f"The global batch of {spec.global_batch_size} does not divide by {spec.micro_batches} micro-batches."
         )
     if len(run.gang) > 1:
-        _connect(task)
-    task.emitter.phase("building")
-    runtime.seed_everything(spec.seed)
-    runtime.set_precision(spec.precision)
-    recipe = recipe_file.load(run.entry, run.code, spec.params)
-    devices = stages.device_names(run)
-    plan = stages.Plan(recipe.stages(len(devices)), devices)
-    with plan.placing():
-        learner = PipeLearner(recipe.model(), plan)
-    rows = data.Rows(recipe, "train")
-    size = size_of(
-        rows=data.count_rows(rows.whole), global_batch=spec.global_batch_size, replicas=1, epochs=spec.epochs
-    )
-    _tell(task, learner)
-    _drive(task, recipe, learner, rows, size)
+        _connect(process)
+    engine.train(process, lambda recipe, start: _build(process, recipe, start))
 
 
-def _tell_own_stages(task: Task) -> None:
+def _plan(run: TrainingRun, recipe: Recipe) -> StagePlan:
+    devices = device_names(run)
+    return StagePlan(recipe.stages(len(devices)), devices)
+
+
+def _tell_own_stages(process: Process) -> None:
     """How many parameters lie here. The model is made without values: the first worker makes those, in this process."""
-    run = task.run
+    run = process.run
     try:
         recipe = recipe_file.load(run.entry, run.code, run.spec.params)
-        devices = stages.device_names(run)
-        plan = stages.Plan(recipe.stages(len(devices)), devices)
+        plan = _plan(run, recipe)
         with deferred():
             model = recipe.model()
         names = [name for names in plan.layers[run.index * run.devices :][: run.devices] for name in names]
-        task.emitter.facts(
+        process.emitter.facts(
             parameters=sum(model.get_layer(name).count_params() for name in names),
             parameters_total=model.count_params(),
         )
@@ -72,21 +65,57 @@ def _tell_own_stages(task: Task) -> None:
         say(f"How many parameters this worker holds is not known: {type(error).__name__}: {error}")
 
 
-def _connect(task: Task) -> None:
-    run = task.run
-    task.emitter.phase("rendezvous", f"{len(run.gang)} processes")
-    rendezvous.wait_for_ports(run, run.others, deadline=task.deadline(), stop=task.stop)
-    addresses = [f"{member.host}:{member.port}" for member in run.gang]
-    with rendezvous.tensorflow_guard(run.rendezvous_timeout_s):
+def _connect(process: Process) -> None:
+    process.wait_for_servers()
+    addresses = [f"{member.host}:{member.port}" for member in process.run.gang]
+    with rendezvous.tensorflow_guard(process.run.rendezvous_timeout_s):
         tf.config.experimental_connect_to_cluster(
             tf.train.ClusterSpec({"worker": addresses}), job_name="worker", task_index=0, protocol="grpc"
         )
+    runtime.keep_functions()
 
 
-def _tell(task: Task, learner: PipeLearner) -> None:
+def _build(process: Process, recipe: Recipe, start_step: int) -> Engine:
+    run, spec = process.run, process.run.spec
+    plan = _plan(run, recipe)
+    with plan.placing():
+        learner = PipeLearner(recipe.model(), plan)
+    rows = data.Rows(recipe, "train")
+    size = size_of(
+        rows=data.count_rows(rows.whole), global_batch=spec.global_batch_size, replicas=1, epochs=spec.epochs
+    )
+    train_data = data.training_input(learner.strategy, rows, size, seed=spec.seed, start_step=start_step)
+    with plan.placing():
+        learner.create_variables(train_data.element_spec)
+    rate = rate_of(run, learner.optimizer, size, replicas=1)
+    steps = PipeSteps(
+        learner=learner,
+        rate=rate,
+        train_data=train_data,
+        parts=spec.micro_batches,
+        total_steps=size.total_steps,
+        emitter=process.emitter,
+    )
+    return Engine(
+        learner=learner,
+        steps=steps,
+        rate=rate,
+        size=size,
+        # By the first worker alone: else every process would use its own machine's disk.
+        state=Variables([*learner.state, steps.count], device=tf.config.list_logical_devices("CPU")[0].name),
+        facts=_facts(run, learner),
+        validation=lambda judged: ReplicaEvaluation(
+            learner,
+            data.validation_input(learner.strategy, judged, workers=1, worker=0, batch=spec.global_batch_size),
+            process.stop,
+        ),
+    )
+
+
+def _facts(run: TrainingRun, learner: PipeLearner) -> dict[str, Any]:
     """What is particular to this training."""
-    run, plan = task.run, learner.plan
-    count, parts = len(plan.devices), run.spec.micro_batches
+    plan, parts = learner.plan, run.spec.micro_batches
+    count = len(plan.devices)
     table = [
         {
             "stage": place,
@@ -97,61 +126,11 @@ def _tell(task: Task, learner: PipeLearner) -> None:
         }
         for place, (device, names, stage) in enumerate(zip(plan.devices, plan.layers, learner.stages, strict=True))
     ]
-    task.emitter.facts(
-        stages=table,
-        micro_batches=parts,
-        bubble=round((count - 1) / (parts + count - 1), 3),
-        replicas_in_sync=1,
-        devices=task.devices,
-        keras=runtime.keras_in_words(),
-        precision=run.spec.precision,
-        parameters=sum(stage.count_params() for stage in learner.stages[: run.devices]),
-        parameters_total=learner.model.count_params(),
-    )
-
-
-def _drive(task: Task, recipe: recipe_file.Recipe, learner: PipeLearner, rows: data.Rows, size: Size) -> None:
-    run, spec = task.run, task.run.spec
-    checkpoints = Checkpoints(run, task.emitter)
-    train_data = data.training_input(learner.strategy, rows, size, seed=spec.seed, start_step=checkpoints.start.step)
-    with learner.plan.placing():
-        learner.create_variables(train_data.element_spec)
-    rate = rate_of(run, learner.optimizer, size, replicas=1)
-    steps = Steps(
-        learner=learner,
-        rate=rate,
-        train_data=train_data,
-        parts=spec.micro_batches,
-        total_steps=size.total_steps,
-        emitter=task.emitter,
-    )
-    checkpoints.attach(PipeVariables([*learner.state, steps.count]), size=size, rate=rate.aim)
-    if run.restore is not None:
-        checkpoints.restore()
-        if checkpoints.has_other_rate:
-            rate.take()
-    trained = course.take(
-        task,
-        recipe=recipe,
-        learner=learner,
-        steps=steps,
-        rate=rate,
-        size=size,
-        checkpoints=checkpoints,
-        validation=_validation(task, learner, recipe),
-        workers=1,
-    )
-    export.write(run, recipe, learner.model, metrics=trained.metrics, steps=trained.steps)
-
-
-def _validation(task: Task, learner: PipeLearner, recipe: recipe_file.Recipe) -> Any:
-    rows = data.Rows(recipe, "validation")
-    if not rows.exist:
-        return None
-    return Evaluation(
-        learner,
-        lambda: data.validation_input(
-            learner.strategy, rows, workers=1, worker=0, batch=task.run.spec.global_batch_size
-        ),
-        task.stop,
-    )
+    return {
+        "stages": table,
+        "micro_batches": parts,
+        "bubble": round((count - 1) / (parts + count - 1), 3),
+        "replicas_in_sync": 1,
+        "parameters": sum(stage.count_params() for stage in learner.stages[: run.devices]),
+        "parameters_total": learner.model.count_params(),
+    }

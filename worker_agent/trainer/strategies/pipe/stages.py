@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from worker_agent.trainer.loop.compiled_model import private
+from worker_agent.trainer.model.compiled_model import private
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.training_run import TrainingRun
 
@@ -24,7 +24,7 @@ def device_names(run: TrainingRun) -> list[str]:
     ]
 
 
-class Plan:
+class StagePlan:
     """The layers' names by stage, as the recipe declares them, and the device of each stage.
 
     Raises `TrainingFailed` where the recipe declares none, or another number than there are devices.
@@ -82,12 +82,12 @@ class Plan:
         is_chain = isinstance(model, keras.Sequential)
         given, last = (model.inputs[0], model.outputs[0]) if is_chain else (model.input, model.output)
         for place, names in enumerate(self.layers, start=1):
-            taken = last if place == len(self.layers) else have[names[-1]].output
+            output = last if place == len(self.layers) else have[names[-1]].output
             try:
-                stages.append(keras.Model(given, taken, name=f"stage_{place}"))
+                stages.append(keras.Model(given, output, name=f"stage_{place}"))
             except ValueError as error:
                 raise TrainingFailed(
                     f"The model cannot be cut behind {names[-1]!r}: more than that layer's output is used further on."
                 ) from error
-            given = taken
+            given = output
         return stages

@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from worker_agent.trainer.emit import Emitter
 from worker_agent.trainer.loop.rate import Rate
+from worker_agent.trainer.loop.steps import BlockingSteps
+from worker_agent.trainer.model.reduce import added
 from worker_agent.trainer.strategies.pipe.learner import PipeLearner
 
 # Steps that are measured, each way, and how many are let go before: the first ones also place and compile.
@@ -23,7 +25,7 @@ WARM = 3
 WORTH_MEASURING = 200
 
 
-class Steps:
+class PipeSteps(BlockingSteps):
     """Runs steps one by one. The learner's variables exist already.
 
     What overlap is reached is measured once, on steps of the training itself: some are made with each micro-batch
@@ -43,18 +45,18 @@ class Steps:
         self._overlapped = tf.function(lambda batch: self._step(batch, in_turn=False), autograph=False)
         self._in_turn = tf.function(lambda batch: self._step(batch, in_turn=True), autograph=False)
         is_worth_it = total_steps >= WORTH_MEASURING
-        self._course = iter(_course() if is_worth_it else [])
+        self._measurements = iter(_measurements() if is_worth_it else [])
         if not is_worth_it:
             emitter.facts(overlap=f"not measured: that is done in trainings of {WORTH_MEASURING} steps or more")
         self._seconds: dict[bool, list[float]] = {True: [], False: []}
 
-    def run(self, count: int, wish: int) -> tuple[np.ndarray, float]:
-        """`count` optimizer steps: their losses, and the wish as it came (one process decides)."""
-        return np.array([self._one() for _ in range(count)], np.float32), float(wish)
+    def run(self, steps: int, wish: int) -> tuple[np.ndarray, float]:
+        """One process decides: the wish is the mean of all."""
+        return np.array([self._one() for _ in range(steps)], np.float32), float(wish)
 
     def _one(self) -> float:
         batch = next(self._iterator)
-        measured = next(self._course, None)
+        measured = next(self._measurements, None)
         if measured is None:
             return float(self._overlapped(batch).numpy())
         in_turn, counts = measured
@@ -107,7 +109,7 @@ class Steps:
         return loss, scaled
 
 
-def _course() -> list[tuple[bool, bool]]:
+def _measurements() -> list[tuple[bool, bool]]:
     """(each micro-batch in turn?, does its time count?) of the first steps."""
     one_way = [False] * WARM + [True] * MEASURED
     return [(True, counts) for counts in one_way] + [(False, counts) for counts in one_way]
@@ -124,9 +126,6 @@ def _added(before: list[Any], now: list[Any]) -> list[Any]:
         return now
     together = []
     for one, other in zip(before, now, strict=True):
-        if one is None or other is None:
-            together.append(other if one is None else one)
-            continue
-        with tf.device(other.device):
-            together.append(one + other)
+        with tf.device(None if other is None else other.device):
+            together.append(added(one, other))
     return together

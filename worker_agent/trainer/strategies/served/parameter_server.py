@@ -1,42 +1,98 @@
 """ParameterServer: variables live on the ps processes, each worker makes its own updates, a chief hands out the work.
 
 Speaks tf_keras: under Keras 3 updates get lost. Workers and ps only serve; the chief builds the model, schedules
-executions of several steps through a `Pump` and is the only one with anything to tell but of itself.
+calls of several steps and is the only one with anything to tell but of itself.
 `global_batch_size` examples make one update of one worker, shared by its devices.
 """
 
 import tensorflow as tf
 
 from worker_agent.protocol.states import Role
+from worker_agent.trainer.loop.rate import rate_of
+from worker_agent.trainer.recipe import data
+from worker_agent.trainer.recipe.recipe_file import Recipe
+from worker_agent.trainer.recipe.run_size import size_of
+from worker_agent.trainer.saving.state import Variables
 from worker_agent.trainer.setup import rendezvous, runtime
-from worker_agent.trainer.strategies.interface import Task
-from worker_agent.trainer.strategies.served.coordinator import Coordinator
+from worker_agent.trainer.strategies import engine
+from worker_agent.trainer.strategies.engine import Engine
+from worker_agent.trainer.strategies.interface import Process
+from worker_agent.trainer.strategies.served import numbered_batches
+from worker_agent.trainer.strategies.served.learner import ServedLearner
 from worker_agent.trainer.strategies.served.logical_cpus import compute_on_logical_cpus
+from worker_agent.trainer.strategies.served.steps import ServedEvaluation, ServedSteps
 from worker_agent.trainer.strategies.served.variable_load import partitioner
+from worker_agent.trainer.strategies.served.worker_step import WorkerStep
 from worker_agent.trainer.strategies.serving import serve
 
+HERE = "/job:chief/task:0/device:CPU:0"
 
-def train(task: Task) -> None:
+
+def train(process: Process) -> None:
     """In the chief: the training. In a worker or ps: serve until the process is ended from outside."""
-    devices = task.devices if task.run.role is Role.WORKER else []
-    task.emitter.facts(keras=runtime.keras_in_words(), devices=devices)
-    if task.run.role is Role.CHIEF:
-        _coordinate(task)
-    else:
-        serve(task)
+    devices = process.devices if process.run.role is Role.WORKER else []
+    process.emitter.facts(keras=runtime.keras_in_words(), devices=devices)
+    if process.run.role is not Role.CHIEF:
+        serve(process)
+    strategy = _connect(process)
+    engine.train(process, lambda recipe, start: _build(process, strategy, recipe, start))
 
 
-def _coordinate(task: Task) -> None:
-    run, spec = task.run, task.run.spec
-    task.emitter.phase("rendezvous", f"{len(run.gang)} processes")
-    rendezvous.wait_for_ports(run, run.others, deadline=task.deadline(), stop=task.stop)
+def _connect(process: Process) -> tf.distribute.ParameterServerStrategy:
+    run, spec = process.run, process.run.spec
+    process.wait_for_servers()
     with rendezvous.tensorflow_guard(run.rendezvous_timeout_s):
         strategy = tf.distribute.ParameterServerStrategy(
             tf.distribute.cluster_resolver.TFConfigClusterResolver(),
             variable_partitioner=partitioner(min_shard_bytes=spec.min_shard_bytes, servers=spec.ps),
         )
+    runtime.keep_functions()
     # Said of several devices per worker; their parts of a batch are cut in `worker_step`.
     tf.get_logger().addFilter(lambda record: "Please use DistributedDataset" not in record.getMessage())
     if not tf.config.list_logical_devices("GPU"):
         compute_on_logical_cpus(strategy, spec.devices_per_worker)
-    Coordinator(task, strategy).train()
+    return strategy
+
+
+def _build(
+    process: Process, strategy: tf.distribute.ParameterServerStrategy, recipe: Recipe, start_step: int
+) -> Engine:
+    run, spec = process.run, process.run.spec
+    replicas = strategy.num_replicas_in_sync
+    rows = data.Rows(recipe, "train").whole
+    size = size_of(
+        rows=data.count_rows(rows), global_batch=spec.global_batch_size, replicas=replicas, epochs=spec.epochs
+    )
+    learner = ServedLearner(recipe, strategy, rows.batch(size.batch).element_spec, seed=spec.seed)
+    with strategy.scope():
+        rate = rate_of(run, learner.optimizer, size, replicas=replicas)
+    step = WorkerStep(learner, rate, rows=size.batch)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    return Engine(
+        learner=learner,
+        steps=ServedSteps(
+            coordinator=coordinator,
+            step=step,
+            batches=lambda start: numbered_batches.training_batches(recipe, size, seed=spec.seed, start_step=start),
+            workers=run.workers,
+            start_step=start_step,
+            emitter=process.emitter,
+        ),
+        rate=rate,
+        size=size,
+        state=Variables([*learner.state, step.applied], device=HERE),
+        facts={
+            "devices": [],
+            "replicas_in_sync": replicas,
+            "sharding": numbered_batches.DIVISION,
+            **learner.facts(step.applied, servers=spec.ps),
+        },
+        validation=lambda judged: ServedEvaluation(
+            coordinator=coordinator,
+            learner=learner,
+            step=step,
+            batches=lambda: numbered_batches.validation_batches(recipe, batch=size.batch),
+            count=-(-data.count_rows(judged.whole) // size.batch),
+            workers=run.workers,
+        ),
+    )

@@ -1,10 +1,12 @@
 """How variables lie on parameter servers: who holds how much, and which of them are partitioned."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
+
+from worker_agent.trainer.saving.state import name_of_variable
 
 
 def partitioner(*, min_shard_bytes: int, servers: int) -> Any:
@@ -27,18 +29,13 @@ def load_of_servers(variables: Sequence[Any], *, servers: int) -> list[dict[str,
     return load
 
 
-def partitioned(variables: Sequence[Any]) -> list[dict[str, Any]]:
+def partitioned(variables: Iterable[Any]) -> list[dict[str, Any]]:
     """`[{variable, parts}]` of those that lie in several parts."""
     return [
-        {"variable": name_of(variable), "parts": len(_parts(variable))}
+        {"variable": name_of_variable(variable), "parts": len(_parts(variable))}
         for variable in variables
         if len(_parts(variable)) > 1
     ]
-
-
-def name_of(variable: Any) -> str:
-    """The variable's name, whether it is partitioned or not."""
-    return _parts(variable)[0].name.replace("/part_0", "").removesuffix(":0")
 
 
 def _parts(variable: Any) -> list[Any]:

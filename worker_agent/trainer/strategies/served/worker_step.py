@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from worker_agent.trainer.strategies.legacy_model import evaluate_batch, forward, note
-from worker_agent.trainer.strategies.served import batch_dealing
-from worker_agent.trainer.strategies.served.served_model import ServedModel
+from worker_agent.trainer.loop.rate import Rate
+from worker_agent.trainer.strategies.served.learner import ServedLearner
+from worker_agent.trainer.strategies.served.numbered_batches import batch_number
 
 
-class Told(NamedTuple):
-    """What an execution of k steps leaves: `losses` (k), `staleness` (k, updates by others between reading the weights
+class Result(NamedTuple):
+    """What a call of k steps leaves: `losses` (k), `staleness` (k, updates by others between reading the weights
     and applying), the seconds it took, the number of the worker, and the metrics of the epoch so far, over all
     workers."""
 
@@ -29,37 +29,36 @@ class Told(NamedTuple):
 
 
 class WorkerStep:
-    """A training batch has `rows` rows."""
+    """`applied` counts the updates of all workers. A training batch has `rows` rows."""
 
-    def __init__(self, strategy: tf.distribute.Strategy, served: ServedModel, *, rows: int) -> None:
-        self._strategy = strategy
-        self._model = served.model
-        self._rate = served.rate
-        self._applied = served.applied
+    def __init__(self, learner: ServedLearner, rate: Rate, *, rows: int) -> None:
+        self._strategy = learner.strategy
+        self._learner = learner
+        self._model = learner.model
+        self._rate = rate
         self._rows = rows
-        self._replicas = strategy.num_replicas_in_sync
-        with strategy.scope():
-            self.judged = tf.Variable(
-                0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        with learner.strategy.scope():
+            self.applied, self.judged = (
+                tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+                for _ in range(2)
             )
         self._at_apply: Any = None
-        self._brings_own_step = type(self._model).train_step is not tf.keras.Model.train_step
         self._watch_apply()
         self.train: Callable[..., Any] = tf.function(self._train, autograph=False)
         self.evaluate: Callable[..., Any] = tf.function(self._evaluate, autograph=False)
 
-    def _train(self, iterator: Any, first: tf.Tensor, steps: tf.Tensor) -> Told:
+    def _train(self, iterator: Any, first: tf.Tensor, steps: tf.Tensor) -> Result:
         """The updates of the batches numbered from `first`."""
         began = tf.timestamp()
 
         def one_step(i: tf.Tensor, losses: Any, staleness: Any) -> tuple[Any, ...]:
-            before = self._applied.read_value()
+            before = self.applied.read_value()
             self._rate.before_step(before)
-            batch = batch_dealing.take(iterator, first + tf.cast(i, tf.int64))
-            told = self._strategy.run(self._replica_step, args=(batch,))
-            loss = self._strategy.reduce(tf.distribute.ReduceOp.SUM, told[0], axis=None)
-            now = self._strategy.experimental_local_results(told[1])[0]
-            self._applied.assign_add(1)
+            batch = batch_number(first + tf.cast(i, tf.int64), iterator)
+            part, at_apply = self._strategy.run(self._replica_step, args=(batch,))
+            loss = self._strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None)
+            now = self._strategy.experimental_local_results(at_apply)[0]
+            self.applied.assign_add(1)
             return i + 1, losses.write(i, loss), staleness.write(i, now - before)
 
         losses = tf.TensorArray(tf.float32, size=steps, element_shape=())
@@ -69,7 +68,7 @@ class WorkerStep:
         )
         stacked = losses.stack()
         with tf.control_dependencies([stacked]):
-            return Told(
+            return Result(
                 losses=stacked,
                 staleness=staleness.stack(),
                 seconds=tf.timestamp() - began,
@@ -82,7 +81,7 @@ class WorkerStep:
         self.judged.assign_add(end - first)
 
         def one_batch(number: tf.Tensor) -> tf.Tensor:
-            self._strategy.run(self._evaluate_share, args=(batch_dealing.take(iterator, number),))
+            self._strategy.run(self._evaluate_share, args=(batch_number(number, iterator),))
             return number + 1
 
         tf.while_loop(lambda number: number < end, one_batch, (first,), parallel_iterations=1)
@@ -90,26 +89,26 @@ class WorkerStep:
     def _replica_step(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """This replica's part of the batch's mean loss, and `applied` just before the update."""
         model, share = self._model, self._share(batch)
-        if self._brings_own_step:
-            loss = model.train_step(share)["loss"] / self._replicas
+        if self._learner.has_own_step:
+            loss = model.train_step(share)["loss"] / self._learner.replicas
             return tf.cast(loss, tf.float32), self._at_apply
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(share)
         with tf.GradientTape() as tape:
-            y_pred = forward(model, x, training=True)
+            y_pred = self._learner.forward(x, training=True)
             loss = model.compute_loss(x, y, y_pred, sample_weight)
         gradients = tape.gradient(loss, model.trainable_variables)
         model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        note(model, x, y, y_pred, sample_weight)
+        self._learner.note(x, y, y_pred, sample_weight)
         return tf.cast(loss, tf.float32), self._at_apply
 
     def _evaluate_share(self, batch: Any) -> None:
-        evaluate_batch(self._model, self._share(batch))
+        self._learner.judge(self._share(batch))
 
     def _share(self, batch: Any) -> Any:
         """The rows of this replica; the last ones of a short batch may have none."""
-        if self._replicas == 1:
+        if self._learner.replicas == 1:
             return batch
-        each = self._rows // self._replicas
+        each = self._rows // self._learner.replicas
         first = tf.distribute.get_replica_context().replica_id_in_sync_group * each
         with tf.device("/device:CPU:0"):
             return tf.nest.map_structure(lambda rows: rows[first : first + each], batch)
@@ -123,7 +122,7 @@ class WorkerStep:
             pairs = list(grads_and_vars)
             tensors = tf.nest.flatten([gradient for gradient, _ in pairs], expand_composites=True)
             with tf.control_dependencies([tensor for tensor in tensors if tensor is not None]):
-                self._at_apply = self._applied.read_value()
+                self._at_apply = self.applied.read_value()
             return apply(pairs, **given)
 
         optimizer.apply_gradients = watched

@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-from worker_agent.trainer.saving.gang_checkpoints import Variables, name_of_place
+from worker_agent.trainer.saving.state import Variables, name_of_place
 
 # How much of the state is in the chief's memory at a time; a larger variable comes alone.
 GROUP_BYTES = 256 * 1024**2

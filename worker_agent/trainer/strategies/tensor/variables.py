@@ -5,8 +5,6 @@ they are. They are created deferred, without a value; then one after the other i
 parts are kept, and the whole is dropped, so a process needs its own parts and the largest variable at a time.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -14,7 +12,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.experimental import dtensor
 
-from worker_agent.trainer.loop.compiled_model import check_model, private, require
+from worker_agent.trainer.model.compiled_model import check_model, once_each, private, require
+from worker_agent.trainer.model.deferred import deferred
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.strategies.tensor.mesh import WHOLE, Mesh, Specs
 
@@ -26,10 +25,8 @@ _MODEL_NAMES = (
     "_call_has_training_arg",
     "_flatten_layers",
 )
-Variable = private("keras.src.backend.tensorflow.core", "Variable")
 TFOptimizer = private("keras.src.backend.tensorflow.optimizer", "TFOptimizer")
 BaseOptimizer = private("keras.src.optimizers.base_optimizer", "BaseOptimizer")
-require(Variable, "_initialize_with_initializer", "_deferred_initialize", "_initialize")
 require(BaseOptimizer, "add_variable_from_reference")
 
 
@@ -70,22 +67,6 @@ class MeshVariable(dtensor.DVariable):
         ]
         kept = set(parts) if set_of_parts else parts
         return sum(int(np.prod([stop - start for start, stop, _ in part], dtype=np.int64)) for part in kept)
-
-
-@contextmanager
-def deferred() -> Iterator[None]:
-    """Variables created in here from an initializer have a shape and no value until `place` gives them one."""
-    initialize, after_scope = Variable._initialize_with_initializer, Variable._deferred_initialize
-
-    def wait(self: Any, initializer: Any) -> None:
-        self._value, self._initializer = None, initializer
-
-    Variable._initialize_with_initializer = wait
-    Variable._deferred_initialize = lambda self: None
-    try:
-        yield
-    finally:
-        Variable._initialize_with_initializer, Variable._deferred_initialize = initialize, after_scope
 
 
 def place(variable: Any, mesh: Mesh, specs: Specs) -> None:
@@ -131,7 +112,7 @@ def place_all(model: Any, mesh: Mesh, layouts: dict[str, Specs], batch: Any) -> 
 def values_of(model: Any) -> list[Any]:
     """What a checkpoint holds, in the order in which every strategy lists it (`Learner.state`)."""
     listed = [*model.variables, *model.metrics_variables, *model.optimizer.variables]
-    return list({id(each._value): each._value for each in listed}.values())
+    return once_each(each._value for each in listed)
 
 
 def bring_together(model: Any, *, keep: bool) -> None:

@@ -1,6 +1,7 @@
 """What can be said of a recipe's compiled model before it is trained, in either Keras, and the names from inside Keras
 that the trainer leans on: each is asked for here, so that a Keras without it is one clear sentence."""
 
+from collections.abc import Iterable
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,11 @@ def check_model(model: Any) -> Any:
     if getattr(model, "optimizer", None) is None:
         raise TrainingFailed("build_model() returned a model that is not compiled: call model.compile(…) in it.")
     return model
+
+
+def once_each(found: Iterable[Any]) -> list[Any]:
+    """Without those that have come already: the very same variables, metrics, generators."""
+    return list({id(each): each for each in found}.values())
 
 
 def require(owner: Any, *names: str) -> None:

@@ -1,22 +1,23 @@
-"""The course of a synchronous training: epochs, executions, validation, and the recipe's Keras callbacks.
+"""The course of a training, the same under every strategy: epochs, calls of several steps, validation, the recipe's
+Keras callbacks, checkpoints, pauses, and what is told of it all.
 
-Called by `strategies.synchronous`, in every process of the gang alike: what decides (losses, metrics, the steps of an
-execution) is global, so all processes decide the same.
+Called by `strategies.trained`, in every process that trains, alike: what decides (losses, metrics, the steps of a call)
+is global, so all of a gang decide the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
 import keras
 
 from worker_agent.trainer.emit import Emitter
-from worker_agent.trainer.loop.evaluate import Evaluation
-from worker_agent.trainer.loop.learner import Learner
+from worker_agent.trainer.loop.evaluate import Validation
 from worker_agent.trainer.loop.pace import Pace
 from worker_agent.trainer.loop.rate import Rate
-from worker_agent.trainer.loop.step import Steps
+from worker_agent.trainer.loop.steps import Execution, Steps
 from worker_agent.trainer.loop.training_report import TrainingReport
+from worker_agent.trainer.model.learner import Learner
 from worker_agent.trainer.recipe.run_size import Size
 from worker_agent.trainer.saving.gang_checkpoints import Checkpoints
 from worker_agent.trainer.setup.memory import peak_bytes
@@ -25,8 +26,8 @@ from worker_agent.trainer.setup.stopping import StopSignal
 _BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 
 
-class Driver:
-    """`validation` None where the recipe has no validation rows."""
+class Training:
+    """`validation` is None where there is nothing to judge by. Of the steps that are begun not all are done yet."""
 
     def __init__(
         self,
@@ -35,8 +36,7 @@ class Driver:
         steps: Steps,
         rate: Rate,
         size: Size,
-        validation: Evaluation | None,
-        average_state: Callable[[], None],
+        validation: Validation | None,
         callbacks: list[Any],
         emitter: Emitter,
         report: TrainingReport,
@@ -50,21 +50,20 @@ class Driver:
         self._rate = rate
         self._size = size
         self._validation = validation
-        self._average_state = average_state
         self._emitter = emitter
         self._report = report
         self._stop = stop
         self._checkpoints = checkpoints
         self._pace = Pace(fixed=steps_per_execution)
         self._is_traced = False
-        self._done = checkpoints.start.step
+        self._begun = self._done = checkpoints.start.step
         self._per_step = any(_sees_batches(each) for each in callbacks)
         self._callbacks = keras.callbacks.CallbackList(
             callbacks, add_history=True, model=learner.model, epochs=size.epochs, steps=size.steps_per_epoch, verbose=0
         )
 
-    def train(self) -> int:
-        """The whole training, or what a checkpoint leaves of it, or until a callback stops it; the steps at its end.
+    def run(self) -> None:
+        """The whole training, or what a checkpoint leaves of it, or until a callback stops it.
 
         Raises `Paused` in the whole gang after the same step, which is saved, once one of it was asked to pause.
         """
@@ -78,7 +77,7 @@ class Driver:
                 break
         self._learner.finish()
         self._callbacks.on_train_end()
-        return self._done
+        self._checkpoints.finish()
 
     def _epoch(self, epoch: int) -> None:
         began = perf_counter()
@@ -86,14 +85,16 @@ class Driver:
             self._model.reset_metrics()
         self._callbacks.on_epoch_begin(epoch)
         end = (epoch + 1) * self._size.steps_per_epoch
-        while self._done < end and not self._model.stop_training:
+        while self._begun < end and not self._model.stop_training:
             self._stop.check()
-            self._execution(self._checkpoints.steps_left(self._done, min(self._pace.steps, end - self._done)), epoch)
-            if self._done < end and (self._pace.pauses or self._checkpoints.is_due(self._done, epoch_over=False)):
-                self._average_state()
+            self._begin(self._checkpoints.steps_left(self._begun, min(self._pace.steps, end - self._begun)))
+            if self._begun < end and (self._pace.pauses or self._checkpoints.is_due(self._begun, epoch_over=False)):
+                self._take_in(self._steps.finish())
+                self._learner.average_state()
                 self._save(self._learner.metrics_now(), pauses=self._pace.pauses)
+        self._take_in(self._steps.finish())
         logs = self._learner.metrics_now()
-        self._average_state()
+        self._learner.average_state()
         if self._validation is not None:
             with self._emitter.pulse.during("validating") as moves:
                 logs |= {f"val_{name}": value for name, value in self._validation.run(moves).items()}
@@ -107,33 +108,39 @@ class Driver:
         if pauses or self._checkpoints.is_due(self._done, epoch_over=True, last=last):
             self._save(logs, pauses=pauses)
 
+    def _begin(self, count: int) -> None:
+        """One more call, and what has ended meanwhile."""
+        in_epoch = self._begun % self._size.steps_per_epoch
+        for place in range(in_epoch, in_epoch + count) if self._per_step else ():
+            self._callbacks.on_train_batch_begin(place)
+        self._begun += count
+        self._take_in(self._steps.begin(count, self._pace.wish(pause=self._stop.saves)))
+
+    def _take_in(self, executions: Iterator[Execution]) -> None:
+        for execution in executions:
+            losses, seconds = execution.losses, execution.seconds
+            in_epoch = self._done % self._size.steps_per_epoch
+            self._done += len(losses)
+            first, self._is_traced = not self._is_traced, True
+            self._pace.measured(steps=len(losses), seconds=seconds, traced=first)
+            self._pace.agree(execution.wish)
+            if first:  # its time is that of tracing, and would flatten every chart of rates
+                self._emitter.phase("training")
+            elif execution.speed is not None:
+                self._report.speed(self._done, execution.speed)
+            if execution.scalars:
+                self._emitter.log(self._done, **execution.scalars)
+            self._report.execution(first_step=self._done - len(losses) + 1, losses=losses, seconds=seconds)
+            for place, loss in enumerate(losses, start=in_epoch) if self._per_step else ():
+                self._callbacks.on_train_batch_end(place, {"loss": loss})
+
     def _save(self, metrics: dict[str, float], *, pauses: bool) -> None:
+        """Nothing is under way, so the variables are those after exactly so many steps."""
         epoch = self._done // self._size.steps_per_epoch
         with self._emitter.pulse.during("saving"):
             if pauses:
                 self._checkpoints.pause(step=self._done, epoch=epoch, metrics=metrics)
             self._checkpoints.save(step=self._done, epoch=epoch, metrics=metrics)
-
-    def _execution(self, count: int, epoch: int) -> None:
-        in_epoch = self._done - epoch * self._size.steps_per_epoch
-        if self._per_step:
-            for i in range(count):
-                self._callbacks.on_train_batch_begin(in_epoch + i)
-        began = perf_counter()
-        losses, mean_wish = self._steps.run(count, self._pace.wish(pause=self._stop.saves))
-        seconds = perf_counter() - began
-        first, self._is_traced = not self._is_traced, True
-        self._done += count
-        self._pace.measured(steps=count, seconds=seconds, traced=first)
-        self._pace.agree(mean_wish)
-        if first:  # its time is that of tracing, and would flatten every chart of rates
-            self._emitter.phase("training")
-        else:
-            self._report.rates(step=self._done, step_time_s=seconds / count, steps_per_s=count / seconds)
-        self._report.execution(first_step=self._done - count + 1, losses=losses.tolist(), seconds=seconds)
-        if self._per_step:
-            for i, loss in enumerate(losses.tolist()):
-                self._callbacks.on_train_batch_end(in_epoch + i, {"loss": loss})
 
 
 def _sees_batches(callback: Any) -> bool:

@@ -1,11 +1,13 @@
-"""One call of the coordinator of parameter servers to whichever worker is free, whose result outlives that worker.
+"""Calls of the coordinator of parameter servers to whichever worker is free: bounded in number, in order, and with
+results that outlive the worker.
 
 TensorFlow gives a call whose worker went away to another worker. But what a call that was done leaves lies on its
 worker until it is fetched, and goes away with it: then the call is made once more. In both cases updates that the lost
 worker had applied already are applied twice, which asynchronous training does not mind.
 """
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +17,31 @@ _GONE = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.Cancelled
 _UNKNOWN_THERE = ("unable to find the relevant tensor remote_handle", "unknown device", "primary device is not remote")
 
 
-class Execution:
+class CallsUnderWay:
+    """At most `limit` of them. `schedule`, given with each, makes the call and returns a `RemoteValue`."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._calls: deque[WorkerCall] = deque()
+
+    def add(self, schedule: Callable[[], Any]) -> Iterator[Any]:
+        """Make one more, then wait for results, in the order of the calls, until there is room for the next."""
+        self._calls.append(WorkerCall(schedule))
+        yield from self._results(below=self._limit)
+
+    def rest(self) -> Iterator[Any]:
+        """Wait for the results of all."""
+        yield from self._results(below=1)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def _results(self, *, below: int) -> Iterator[Any]:
+        while len(self._calls) >= below:
+            yield self._calls.popleft().fetch()
+
+
+class WorkerCall:
     """`schedule()` makes the call and returns a `RemoteValue`."""
 
     def __init__(self, schedule: Callable[[], Any]) -> None:
@@ -35,8 +61,8 @@ class Execution:
 
 def went_away(error: tf.errors.OpError) -> bool:
     """Whether a worker is gone, and no parameter server."""
-    said = str(error).lower()
-    if "/job:worker" not in said or "/job:ps" in said:
+    message = str(error).lower()
+    if "/job:worker" not in message or "/job:ps" in message:
         return False
-    is_unknown = isinstance(error, tf.errors.InvalidArgumentError) and any(words in said for words in _UNKNOWN_THERE)
+    is_unknown = isinstance(error, tf.errors.InvalidArgumentError) and any(words in message for words in _UNKNOWN_THERE)
     return isinstance(error, _GONE) or is_unknown

@@ -1,16 +1,16 @@
 """Keras 3 behind the loop's face. The private names of Keras that the loop leans on are here, and are checked first."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from worker_agent.trainer.loop.compiled_model import own_parts, require
-from worker_agent.trainer.loop.learner import Learner
-from worker_agent.trainer.loop.per_thread import PerThread, RowsHere
-from worker_agent.trainer.loop.reduce import all_reduce
+from worker_agent.trainer.model.compiled_model import once_each, own_parts, require
+from worker_agent.trainer.model.learner import ReplicaLearner
+from worker_agent.trainer.model.per_thread import PerThread, RowsHere
+from worker_agent.trainer.model.reduce import all_reduce
 from worker_agent.trainer.outcome import TrainingFailed
 
 _MODEL_NAMES = (
@@ -29,7 +29,7 @@ _OPTIMIZER_NAMES = (
 )
 
 
-class Keras3(Learner):
+class Keras3(ReplicaLearner):
     """Keras 3 reduces gradients after clipping, the finite test and accumulation; the loop reduces before them.
 
     Copying the moving average over the weights and accumulating steps use merge_call inside a cond, which the
@@ -40,7 +40,6 @@ class Keras3(Learner):
         super().__init__(model, strategy)
         require(model, *_MODEL_NAMES)
         require(self.optimizer, *_OPTIMIZER_NAMES)
-        self._replicas = strategy.num_replicas_in_sync
         self._rows = RowsHere()
         inner = self.optimizer
         inner._all_reduce_sum_gradients = lambda grads_and_vars: list(grads_and_vars)
@@ -63,7 +62,7 @@ class Keras3(Learner):
                 self.model.optimizer.build(self.model.trainable_variables)
         for tracker in getattr(self.model._compile_loss, "metrics", None) or []:
             _weigh_by_rows(tracker, self._rows)
-        if self._replicas > 1:
+        if self.replicas > 1:
             self._set_apart()
         if self.shares_variables:
             self._share()
@@ -74,7 +73,7 @@ class Keras3(Learner):
     def loss(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, rows: tf.Tensor, *, training: bool) -> tf.Tensor:
         self._rows.count = rows
         loss = self.model._compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
-        loss = loss * tf.cast(self._replicas, loss.dtype)  # undo Keras' division by the replicas
+        loss = loss * tf.cast(self.replicas, loss.dtype)  # undo Keras' division by the replicas
         # The last batches of a validation may leave a replica without rows, and the mean of nothing is NaN.
         self.model._loss_tracker.update_state(_or_zero(loss, rows), sample_weight=rows)
         return loss
@@ -108,23 +107,22 @@ class Keras3(Learner):
     @property
     def state(self) -> list[tf.Variable]:
         metrics = [each for metric in self.model.metrics for each in metric.variables]
-        values = [variable.value for variable in [*self.model.variables, *metrics, *self.model.optimizer.variables]]
-        return list({id(value): value for value in values}.values())
+        return once_each(each.value for each in [*self.model.variables, *metrics, *self.model.optimizer.variables])
 
     @contextmanager
     def metrics_as_sums(self) -> Iterator[None]:
         shared = self._metric_variables() if self.shares_variables else []
         for variable in shared:
-            variable.assign(variable.numpy() * self._replicas)
+            variable.assign(variable.numpy() * self.replicas)
         try:
             yield
         finally:
             for variable in shared:
-                variable.assign(variable.numpy() / self._replicas)
+                variable.assign(variable.numpy() / self.replicas)
 
-    def metrics_now(self) -> dict[str, float]:
+    def results(self) -> Mapping[str, Any]:
         with self.metrics_as_sums():
-            return super().metrics_now()
+            return super().results()
 
     def _reduce_before_apply(self) -> None:
         """A train_step of the recipe's own calls apply or apply_gradients; both end here."""
@@ -143,12 +141,11 @@ class Keras3(Learner):
             _draw_apart(generator)
 
     def _seed_generators(self) -> list[Any]:
-        found = [each for layer in self.model._flatten_layers() for each in getattr(layer, "_seed_generators", [])]
-        return list({id(each): each for each in found}.values())
+        layers = self.model._flatten_layers()
+        return once_each(each for layer in layers for each in getattr(layer, "_seed_generators", []))
 
     def _metric_variables(self) -> list[tf.Variable]:
-        found = [each.value for metric in self.model.metrics for each in metric.variables]
-        return list({id(each): each for each in found}.values())
+        return once_each(each.value for metric in self.model.metrics for each in metric.variables)
 
     def _share(self) -> None:
         """Central storage: all replicas write one variable, so what Keras assigns has to be aggregated.

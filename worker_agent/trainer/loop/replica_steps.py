@@ -10,15 +10,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from worker_agent.trainer.loop.compiled_model import has_own_step
-from worker_agent.trainer.loop.learner import Learner
 from worker_agent.trainer.loop.rate import Rate
-from worker_agent.trainer.loop.reduce import added, all_reduce, divided
+from worker_agent.trainer.loop.steps import BlockingSteps
+from worker_agent.trainer.model.compiled_model import has_own_step
+from worker_agent.trainer.model.learner import ReplicaLearner
+from worker_agent.trainer.model.reduce import added, all_reduce, divided
 from worker_agent.trainer.outcome import TrainingFailed
 
 
-class Steps:
-    """Runs executions of k steps. The learner's variables exist already.
+class ReplicaSteps(BlockingSteps):
+    """Runs calls of k steps. The learner's variables exist already.
 
     One step sums the gradients of `parts` batches of `train_data`, which make the `global_batch` together. `jit` has
     XLA compile forward and backward pass; it cannot compile what the replicas exchange.
@@ -27,7 +28,7 @@ class Steps:
     def __init__(
         self,
         *,
-        learner: Learner,
+        learner: ReplicaLearner,
         rate: Rate,
         train_data: Any,
         global_batch: int,
@@ -38,7 +39,7 @@ class Steps:
         self._learner = learner
         self._rate = rate
         self._parts = parts
-        self._replicas = learner.strategy.num_replicas_in_sync
+        self._replicas = learner.replicas
         self._part_rows = global_batch / self._replicas / parts
         self._iterator = iter(train_data)
         with self._strategy.scope():
@@ -54,7 +55,6 @@ class Steps:
         self._execute = tf.function(self._execution, reduce_retracing=True, autograph=False)
 
     def run(self, steps: int, wish: int) -> tuple[Any, float]:
-        """`steps` optimizer steps: their global losses (array), and the gang's mean `wish`."""
         losses, wishes = self._execute(self._iterator, tf.constant(steps, tf.int32), tf.constant(wish, tf.float32))
         return losses.numpy(), float(wishes.numpy()) / self._replicas
 
@@ -64,8 +64,8 @@ class Steps:
         def one_step(i: tf.Tensor, losses: Any, _: tf.Tensor) -> tuple[tf.Tensor, Any, tf.Tensor]:
             self._rate.before_step(self.count)
             batches = tuple(next(iterator) for _ in range(self._parts))
-            told = self._strategy.run(self._replica_step, args=(batches, wish))
-            first = self._strategy.experimental_local_results(told)[0]  # global already, the same everywhere
+            sums = self._strategy.run(self._replica_step, args=(batches, wish))
+            first = self._strategy.experimental_local_results(sums)[0]  # global already, the same everywhere
             self.count.assign_add(1)
             self._learner.average_weights()
             return i + 1, losses.write(i, first[0]), first[1]
@@ -83,8 +83,8 @@ class Steps:
             part = [*gradients, loss, share]
             total = [added(before, now) for before, now in zip(total, part, strict=True)] if total else part
         *gradients, loss, share = total
-        *gradients, told = all_reduce([*gradients, _told(loss, share, wish)])
-        loss, share, wishes = tf.unstack(told)
+        *gradients, numbers = all_reduce([*gradients, _packed(loss, share, wish)])
+        loss, share, wishes = tf.unstack(numbers)
         self._learner.apply([divided(gradient, share) for gradient in gradients])
         return tf.stack([loss / share, wishes])
 
@@ -100,7 +100,7 @@ class Steps:
             mine = [tf.cast(logs["loss"], tf.float32), tf.constant(1.0)]
         else:
             raise TrainingFailed("train_step returns no value named loss, and the model has no metric of that name.")
-        total, count, wishes = tf.unstack(all_reduce([_told(*mine, wish)])[0])
+        total, count, wishes = tf.unstack(all_reduce([_packed(*mine, wish)])[0])
         return tf.stack([total / count, wishes])
 
     def _gradients(self, batch: Any) -> tuple[list[Any], tf.Tensor, tf.Tensor]:
@@ -119,7 +119,7 @@ class Steps:
         return gradients, tf.cast(weighted, tf.float32), share
 
 
-def _told(*numbers: tf.Tensor) -> tf.Tensor:
+def _packed(*numbers: tf.Tensor) -> tf.Tensor:
     """Numbers as one tensor. By itself, a number that no step changes is lost where a loop spans several devices."""
     return tf.stack(numbers)
 

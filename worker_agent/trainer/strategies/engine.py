@@ -1,0 +1,118 @@
+"""What a strategy brings to a training (`Engine`), and the way from there to the saved model, the same for all
+(`train`). Called by each strategy's own module, once the gang has met."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import tensorflow as tf
+
+from worker_agent.protocol.records import FactValue
+from worker_agent.trainer.loop.evaluate import Validation
+from worker_agent.trainer.loop.rate import Rate
+from worker_agent.trainer.loop.steps import Steps
+from worker_agent.trainer.loop.training import Training
+from worker_agent.trainer.loop.training_report import TrainingReport
+from worker_agent.trainer.model.learner import Learner
+from worker_agent.trainer.outcome import Paused, TrainingFailed
+from worker_agent.trainer.recipe import recipe_file
+from worker_agent.trainer.recipe.data import Rows
+from worker_agent.trainer.recipe.recipe_file import Recipe
+from worker_agent.trainer.recipe.run_size import Size
+from worker_agent.trainer.saving import export
+from worker_agent.trainer.saving.gang_checkpoints import Checkpoints
+from worker_agent.trainer.saving.state import State
+from worker_agent.trainer.setup import runtime
+from worker_agent.trainer.strategies.interface import Process
+from worker_agent.trainer.training_run import TrainingRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """A model with all its variables, and the ways to train and to judge it.
+
+    `state` is what a checkpoint holds. `facts` are particular to this process. `workers` share the rows of a step.
+    `mean` is over what the processes of the gang say each; a collective.
+    """
+
+    learner: Learner
+    steps: Steps
+    rate: Rate
+    size: Size
+    state: State
+    facts: Mapping[str, FactValue]
+    validation: Callable[[Rows], Validation]
+    workers: int = 1
+    mean: Callable[[float], float] = lambda number: number
+
+
+def train(process: Process, build: Callable[[Recipe, int], Engine]) -> None:
+    """Train and save what `build` makes of the recipe, from the step on that it is given.
+
+    1. Load the recipe, and build. 2. Take up the checkpoint that the run begins with. 3. Train. 4. Save the model.
+    """
+    run, emitter = process.run, process.emitter
+    emitter.phase("building")
+    runtime.seed_everything(run.spec.seed)
+    runtime.set_precision(run.spec.precision)
+    recipe = recipe_file.load(run.entry, run.code, run.spec.params)
+    checkpoints = Checkpoints(run, emitter)
+    engine = build(recipe, checkpoints.start.step)
+    checkpoints.attach(engine.state, size=engine.size, rate=engine.rate.aim)
+    if run.restore is not None:
+        _take_up(checkpoints, engine)
+    known: dict[str, FactValue] = {"devices": process.devices, "precision": run.spec.precision}
+    emitter.facts(keras=runtime.keras_in_words(), **known | dict(engine.facts))
+    judged = Rows(recipe, "validation")
+    report = TrainingReport(emitter, engine.size, leads=run.chief, workers=engine.workers)
+    report.last_metrics = checkpoints.metrics
+    training = Training(
+        learner=engine.learner,
+        steps=engine.steps,
+        rate=engine.rate,
+        size=engine.size,
+        validation=engine.validation(judged) if run.spec.validation != "evaluator" and judged.exist else None,
+        callbacks=recipe.callbacks(),
+        emitter=emitter,
+        report=report,
+        stop=process.stop,
+        checkpoints=checkpoints,
+        steps_per_execution=run.spec.steps_per_execution,
+    )
+    try:
+        training.run()
+    except Paused:
+        _leave_together(engine)
+        raise
+    if run.chief:
+        emitter.phase("saving")
+    _save_model(run, recipe, engine, report.last_metrics)
+    _leave_together(engine)
+
+
+def _take_up(checkpoints: Checkpoints, engine: Engine) -> None:
+    """In every process the same one."""
+    step = checkpoints.restore().step
+    if checkpoints.has_other_rate:
+        engine.rate.take()
+    if engine.mean(step) != step:
+        raise TrainingFailed("The processes of this gang found different checkpoints: the folder is not shared by all.")
+
+
+def _save_model(run: TrainingRun, recipe: Recipe, engine: Engine, metrics: Mapping[str, float]) -> None:
+    steps = int(engine.steps.count.numpy())
+    model = engine.learner.whole_model(keep=run.chief)
+    if run.chief:
+        export.write(run, recipe, model, metrics=metrics, steps=steps)
+    elif engine.learner.saves_together and run.artifacts is not None:
+        with TemporaryDirectory(prefix="export-") as scratch:
+            dropped = replace(run, artifacts=Path(scratch) / "artifacts")
+            export.write(dropped, recipe, model, metrics=metrics, steps=steps)
+
+
+def _leave_together(engine: Engine) -> None:
+    """Nobody of a gang ends while the chief still saves: its coordination service would take that for a death."""
+    with suppress(tf.errors.OpError):  # the others were faster out of the door; everything of ours is done
+        engine.mean(0.0)

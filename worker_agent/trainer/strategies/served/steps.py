@@ -1,0 +1,130 @@
+"""The steps of a parameter-server training, as its coordinator has them taken: keeps the workers busy, and has them
+judge the model. What runs on them is in `worker_step`, what they read in `numbered_batches`."""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import tensorflow as tf
+
+from worker_agent.trainer.emit import Emitter, say
+from worker_agent.trainer.loop.steps import Execution, Speed, Steps
+from worker_agent.trainer.strategies.served.learner import ServedLearner
+from worker_agent.trainer.strategies.served.numbered_batches import NextBatch
+from worker_agent.trainer.strategies.served.speed_window import Call, SpeedWindow
+from worker_agent.trainer.strategies.served.worker_call import CallsUnderWay
+from worker_agent.trainer.strategies.served.worker_step import WorkerStep
+
+UNDER_WAY_PER_WORKER = 2
+VALIDATED_AGAIN = 4
+
+
+class ServedSteps(Steps):
+    """The number of updates is exactly the number of steps begun, whichever worker makes them. `batches` gives each
+    worker its numbered batches, from the step on that it is given."""
+
+    def __init__(
+        self,
+        *,
+        coordinator: Any,
+        step: WorkerStep,
+        batches: Callable[[tf.Tensor], tf.data.Dataset],
+        workers: int,
+        start_step: int,
+        emitter: Emitter,
+    ) -> None:
+        self.count = step.applied
+        self._coordinator = coordinator
+        self._step = step
+        self._emitter = emitter
+        self._begun = self._done = start_step
+        self._next_batch = NextBatch(coordinator.strategy, start_step)
+        self._batches = iter(per_worker(coordinator, lambda: batches(self._next_batch.read())))
+        self._calls = CallsUnderWay(UNDER_WAY_PER_WORKER * workers)
+        self._window = SpeedWindow()
+        self._steps_of_workers = [0] * workers
+        self._is_traced = False
+        self._wish = 0
+
+    def begin(self, steps: int, wish: int) -> Iterator[Execution]:
+        """The coordinator alone wishes; it says so with what ends from now on."""
+        self._wish = wish
+        if not self._calls:
+            self._window = SpeedWindow()
+        given = (self._batches, tf.constant(self._begun, tf.int64), tf.constant(steps))
+        self._begun += steps
+        for result in self._calls.add(lambda: self._coordinator.schedule(self._step.train, args=given)):
+            yield self._ended(result)
+
+    def finish(self) -> Iterator[Execution]:
+        for result in self._calls.rest():
+            yield self._ended(result, is_last=not self._calls)
+        self._emitter.facts(steps_of_workers=list(self._steps_of_workers))
+
+    def _ended(self, result: Any, *, is_last: bool = False) -> Execution:
+        """The speed is told once there is enough to tell, with the metrics of the epoch so far."""
+        losses, seconds, worker = result.losses.tolist(), float(result.seconds), int(result.worker)
+        self._done += len(losses)
+        self._next_batch.move(self._done)
+        self._steps_of_workers[worker] += len(losses)
+        speed: Speed | None = None
+        scalars: dict[str, float] = {}
+        if not self._is_traced:  # its time is that of tracing
+            self._is_traced, self._window = True, SpeedWindow()
+        elif self._window.add(Call(worker, seconds, result.staleness.tolist())) or is_last:
+            speed, scalars = self._window.tell()
+            if not is_last:  # else the training itself tells those of the whole epoch
+                scalars |= {name: float(value) for name, value in result.metrics.items() if name != "loss"}
+        return Execution(losses=losses, seconds=seconds, wish=self._wish, speed=speed, scalars=scalars)
+
+
+class ServedEvaluation:
+    """Validation by the workers; `batches` gives each of them all `count` batches, by number."""
+
+    def __init__(
+        self,
+        *,
+        coordinator: Any,
+        learner: ServedLearner,
+        step: WorkerStep,
+        batches: Callable[[], tf.data.Dataset],
+        count: int,
+        workers: int,
+    ) -> None:
+        self._coordinator = coordinator
+        self._learner = learner
+        self._step = step
+        self._batches = per_worker(coordinator, batches)
+        self._count = count
+        pieces = min(count, UNDER_WAY_PER_WORKER * workers)
+        self._bounds = [count * piece // pieces for piece in range(pieces + 1)]
+
+    def run(self, moves: Callable[[], None]) -> dict[str, float]:
+        """Loss and metrics of the validation rows, over all workers."""
+        for is_last in (*[False] * VALIDATED_AGAIN, True):
+            try:
+                if self._judge() == self._count:
+                    break
+            except tf.errors.OutOfRangeError:
+                if is_last:
+                    raise
+            say("A worker went away while it validated.")
+            moves()
+        return self._learner.metrics_now()
+
+    def _judge(self) -> int:
+        """How many batches went into the metrics: too many where a lost worker's part went to another one; out of range
+        where that one had passed it."""
+        self._learner.model.reset_metrics()
+        self._step.judged.assign(0)
+        batches = iter(self._batches)
+        for first, end in pairwise(self._bounds):
+            numbers = (tf.constant(first, tf.int64), tf.constant(end, tf.int64))
+            self._coordinator.schedule(self._step.evaluate, args=(batches, *numbers))
+        self._coordinator.join()
+        return int(self._step.judged.numpy())
+
+
+def per_worker(coordinator: Any, batches: Callable[[], tf.data.Dataset]) -> Any:
+    """Each worker's own. To us the recipe is plain Python: AutoGraph would rewrite whatever libraries it calls."""
+    return coordinator.create_per_worker_dataset(tf.autograph.experimental.do_not_convert(batches))
