@@ -1,6 +1,6 @@
 """The one seam to the nodes: a command goes out sealed with the node's key, through Celery, to the node's own queue.
 
-A launch goes with a permit, without which no agent begins it (`protocol/commands.permit_of`), and which can be
+A launch goes with a permit, without which no agent begins it (`protocol/commands.permit_key`), and which can be
 withdrawn. `services/outbox.py` is the caller, after commit. `FakeGateway` stands in for tests, put there by
 `using`.
 """
@@ -20,7 +20,7 @@ from kombu.exceptions import OperationalError
 from redis import Redis, RedisError
 
 from worker_agent.protocol.codec import decode_command
-from worker_agent.protocol.commands import PERMIT_S, PERMITTED, WITHDRAWN, Command, permit_of, queue_of
+from worker_agent.protocol.commands import PERMIT_S, PERMITTED, WITHDRAWN, Command, permit_key, queue_name
 from worker_agent.protocol.envelope import seal
 
 COMMAND_TASK = "trainyard.agent.command"
@@ -62,12 +62,12 @@ class CeleryGateway:
         expires = now + timedelta(seconds=settings.COMMAND_EXPIRY_S)
         envelope = seal(parcel.body, node_id=parcel.node_id, key=parcel.key, expires_at=expires.timestamp())
         try:
-            if parcel.launch is not None and not self._permit(permit_of(parcel.launch)):
+            if parcel.launch is not None and not self._permit(permit_key(parcel.launch)):
                 return
             current_app.send_task(
                 COMMAND_TASK,
                 kwargs={"envelope": base64.b64encode(envelope).decode()},
-                queue=queue_of(parcel.node_id),
+                queue=queue_name(parcel.node_id),
                 expires=settings.COMMAND_EXPIRY_S,
                 ignore_result=True,
             )
@@ -78,7 +78,7 @@ class CeleryGateway:
         """Take their permits away."""
         try:
             for launch in launches:
-                self._redis.set(permit_of(launch), WITHDRAWN, ex=math.ceil(settings.COMMAND_EXPIRY_S))
+                self._redis.set(permit_key(launch), WITHDRAWN, ex=math.ceil(settings.COMMAND_EXPIRY_S))
         except (RedisError, OSError) as error:
             raise NotSent(str(error)) from error
 
@@ -87,7 +87,7 @@ class CeleryGateway:
         try:
             with self._redis.pipeline(transaction=False) as pipeline:
                 for launch in launches:
-                    pipeline.expire(permit_of(launch), _permit_s())
+                    pipeline.expire(permit_key(launch), _permit_s())
                 pipeline.execute()
         except (RedisError, OSError) as error:
             raise NotSent(str(error)) from error

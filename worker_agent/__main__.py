@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from worker_agent.daemon import control_plane
-from worker_agent.daemon.addresses import address_towards, located, own_addresses
+from worker_agent.daemon.addresses import address_towards, own_addresses, with_current_address
 from worker_agent.daemon.agent import Agent
 from worker_agent.daemon.control_plane import Rejected, Unreachable
 from worker_agent.daemon.inventory import Devices, take_inventory
@@ -129,7 +129,7 @@ def _join(given: argparse.Namespace, data: Path) -> None:
 
 def _run(given: argparse.Namespace, data: Path, identity: AgentIdentity) -> None:
     """Run until SIGTERM or SIGINT; a second one does not wait any longer."""
-    present = located(identity)
+    present = with_current_address(identity)
     if present != identity:
         write_identity(data, present)
     received = 0

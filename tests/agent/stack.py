@@ -24,7 +24,7 @@ from celery import Celery
 from tests.waiting import wait_until
 from worker_agent.daemon.settings import AgentIdentity
 from worker_agent.protocol.codec import decode_record, decode_report, encode
-from worker_agent.protocol.commands import PERMIT_S, PERMITTED, Command, Launch, permit_of
+from worker_agent.protocol.commands import PERMIT_S, PERMITTED, Command, Launch, permit_key
 from worker_agent.protocol.envelope import open_envelope, seal, sign_request
 from worker_agent.protocol.records import Exit, Log, Points, Record
 from worker_agent.protocol.reports import (
@@ -170,7 +170,7 @@ class ControlPlane:
     def send(self, command: Command, *, key: bytes = KEY, copies: int = 1, wanted: bool = True) -> str:
         if isinstance(command, Launch) and wanted:
             with redis.Redis.from_url(self.redis.url) as client:
-                client.set(permit_of(command.command_id), PERMITTED, ex=PERMIT_S)
+                client.set(permit_key(command.command_id), PERMITTED, ex=PERMIT_S)
         envelope = seal(encode(command), node_id=NODE_ID, key=key, expires_at=time.time() + 60)
         text = base64.b64encode(envelope).decode()
         for _ in range(copies):

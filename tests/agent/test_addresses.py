@@ -5,7 +5,7 @@ import pytest
 
 from tests.agent.stack import free_port
 from worker_agent.daemon import addresses
-from worker_agent.daemon.addresses import located, own_addresses
+from worker_agent.daemon.addresses import own_addresses, with_current_address
 from worker_agent.daemon.settings import AgentIdentity
 from worker_agent.protocol.joining import OwnAddress
 
@@ -48,4 +48,4 @@ def test_a_start_takes_the_address_that_fits_now_and_else_the_last_one(
     identity: AgentIdentity, known: dict[str, object], address: str
 ) -> None:
     before = msgspec.structs.replace(identity, **known)
-    assert located(before) == msgspec.structs.replace(before, address=address)
+    assert with_current_address(before) == msgspec.structs.replace(before, address=address)

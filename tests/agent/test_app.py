@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from tests.agent.plans import make_launch
-from worker_agent.daemon.app import COMMAND_TASK, CommandDoor, build_app
+from worker_agent.daemon.app import COMMAND_TASK, CommandReceiver, celery_app
 from worker_agent.daemon.settings import AgentIdentity
 from worker_agent.protocol.codec import encode
 from worker_agent.protocol.commands import Command, Stop
@@ -31,8 +31,8 @@ def taken() -> list[Command]:
 
 
 @pytest.fixture
-def door(taken: list[Command]) -> CommandDoor:
-    return CommandDoor(IDENTITY, taken.append, lambda _launch: True)
+def door(taken: list[Command]) -> CommandReceiver:
+    return CommandReceiver(IDENTITY, taken.append, lambda _launch: True)
 
 
 def sealed(
@@ -42,7 +42,7 @@ def sealed(
     return base64.b64encode(envelope).decode()
 
 
-def test_a_genuine_command_comes_in_once(door: CommandDoor, taken: list[Command]) -> None:
+def test_a_genuine_command_comes_in_once(door: CommandReceiver, taken: list[Command]) -> None:
     envelope = sealed()
     door.open(envelope, now=50.0)
     with pytest.raises(BadEnvelope, match="used before"):
@@ -54,7 +54,7 @@ def test_a_genuine_command_comes_in_once(door: CommandDoor, taken: list[Command]
 
 
 def test_a_launch_that_is_no_longer_wanted_stays_outside(taken: list[Command]) -> None:
-    door = CommandDoor(IDENTITY, taken.append, lambda _launch: False)
+    door = CommandReceiver(IDENTITY, taken.append, lambda _launch: False)
     door.open(sealed(encode(make_launch())), now=50.0)
     door.open(sealed(), now=50.0)
     assert taken == [STOP]
@@ -72,13 +72,13 @@ def test_a_launch_that_is_no_longer_wanted_stays_outside(taken: list[Command]) -
         ("é", "not base64"),
     ],
 )
-def test_anything_else_stays_outside(door: CommandDoor, taken: list[Command], envelope: str, words: str) -> None:
+def test_anything_else_stays_outside(door: CommandReceiver, taken: list[Command], envelope: str, words: str) -> None:
     with pytest.raises(BadEnvelope, match=words):
         door.open(envelope, now=50.0)
     assert taken == []
 
 
-def test_a_changed_byte_anywhere_is_noticed(door: CommandDoor, taken: list[Command]) -> None:
+def test_a_changed_byte_anywhere_is_noticed(door: CommandReceiver, taken: list[Command]) -> None:
     data = base64.b64decode(sealed())
     for position in range(len(data)):
         changed = bytearray(data)
@@ -88,8 +88,8 @@ def test_a_changed_byte_anywhere_is_noticed(door: CommandDoor, taken: list[Comma
     assert taken == []
 
 
-def test_the_celery_app_has_one_task_and_takes_json_only(door: CommandDoor, taken: list[Command]) -> None:
-    app = build_app(IDENTITY, door)
+def test_the_celery_app_has_one_task_and_takes_json_only(door: CommandReceiver, taken: list[Command]) -> None:
+    app = celery_app(IDENTITY, door)
     # Other tests load the control plane's shared tasks into this process, and so into every Celery application of it.
     own = [name for name, task in app.tasks.items() if not task.__module__.startswith(("celery.", "orchestrator."))]
     assert own == [COMMAND_TASK]

@@ -8,29 +8,29 @@ from worker_agent.daemon.core import (
     SHUTDOWN_GRACE_S,
     SHUTDOWN_REASON,
     SHUTDOWN_SAVING_S,
+    ArtifactsUploaded,
+    CancelProbe,
     Core,
-    Ended,
-    EndExamining,
-    Examine,
-    Key,
-    NotRecorded,
-    Record,
-    Remove,
-    Restored,
+    LaunchNotRecorded,
+    RecordLaunch,
+    RemoveReplica,
+    ReplicaEnded,
+    ReplicaKey,
+    ReplicaRestored,
+    ReplicaStarted,
+    RunProbe,
     SendAck,
-    Ship,
-    ShutdownAsked,
-    SignalStop,
-    Spawn,
-    Started,
-    Upload,
-    Uploaded,
+    ShipStreams,
+    ShutdownRequested,
+    StartReplica,
+    StopReplica,
+    UploadArtifacts,
     WriteExit,
 )
-from worker_agent.protocol.commands import Forget, Probe, Stop, Withdraw
+from worker_agent.protocol.commands import Forget, Probe, Stop, WithdrawProbe
 from worker_agent.protocol.states import Cause, Kind, ReplicaStatus
 
-KEY = Key(7, 1)
+KEY = ReplicaKey(7, 1)
 LAUNCH = make_launch(command_id=1)
 STOP = Stop(command_id=2, replica_id=7, attempt=1, grace_s=5.0, reason="Stopped by ada.")
 FORGET = Forget(command_id=3, replica_id=7, attempt=1)
@@ -44,18 +44,18 @@ def core_after(*events: object) -> Core:
 
 
 def test_a_launch_is_journalled_before_it_is_acknowledged_and_started() -> None:
-    assert Core().handle(LAUNCH) == [Record(LAUNCH), SendAck(1), Ship(KEY), Spawn(LAUNCH)]
+    assert Core().handle(LAUNCH) == [RecordLaunch(LAUNCH), SendAck(1), ShipStreams(KEY), StartReplica(LAUNCH)]
 
 
 @pytest.mark.parametrize(
     "events",
     [
         (LAUNCH,),
-        (LAUNCH, Started(KEY, 42)),
-        (LAUNCH, Started(KEY, 42), Ended(KEY)),
-        (LAUNCH, Ended(KEY), Uploaded(KEY), FORGET),
+        (LAUNCH, ReplicaStarted(KEY, 42)),
+        (LAUNCH, ReplicaStarted(KEY, 42), ReplicaEnded(KEY)),
+        (LAUNCH, ReplicaEnded(KEY), ArtifactsUploaded(KEY), FORGET),
         (STOP,),
-        (Restored(KEY, LAUNCH, has_ended=False, is_uploaded=False),),
+        (ReplicaRestored(KEY, LAUNCH, has_ended=False, is_uploaded=False),),
     ],
 )
 def test_a_launch_that_comes_again_is_acknowledged_again_and_nothing_else(events: tuple[object, ...]) -> None:
@@ -64,40 +64,40 @@ def test_a_launch_that_comes_again_is_acknowledged_again_and_nothing_else(events
 
 def test_another_attempt_is_another_replica() -> None:
     second = make_launch(command_id=9, attempt=2)
-    assert Spawn(second) in core_after(LAUNCH).handle(second)
+    assert StartReplica(second) in core_after(LAUNCH).handle(second)
 
 
 def test_a_launch_that_cannot_be_journalled_is_refused_and_may_come_again() -> None:
     core = core_after(LAUNCH)
     refusal = SendAck(1, "the node could not write its journal: No space left on device")
-    assert core.handle(NotRecorded(LAUNCH, "No space left on device")) == [refusal]
-    assert Spawn(LAUNCH) in core.handle(LAUNCH)
+    assert core.handle(LaunchNotRecorded(LAUNCH, "No space left on device")) == [refusal]
+    assert StartReplica(LAUNCH) in core.handle(LAUNCH)
 
 
-@pytest.mark.parametrize("events", [(LAUNCH,), (LAUNCH, Started(KEY, 42))])
+@pytest.mark.parametrize("events", [(LAUNCH,), (LAUNCH, ReplicaStarted(KEY, 42))])
 def test_a_stop_reaches_what_has_not_ended(events: tuple[object, ...]) -> None:
-    assert core_after(*events).handle(STOP) == [SignalStop(KEY, Cause.STOPPED, "Stopped by ada.", 5.0), SendAck(2)]
+    assert core_after(*events).handle(STOP) == [StopReplica(KEY, Cause.STOPPED, "Stopped by ada.", 5.0), SendAck(2)]
 
 
 def test_a_stop_after_the_end_is_only_acknowledged() -> None:
-    assert core_after(LAUNCH, Ended(KEY)).handle(STOP) == [SendAck(2)]
-    assert core_after(LAUNCH, Ended(KEY), Uploaded(KEY), FORGET).handle(STOP) == [SendAck(2)]
+    assert core_after(LAUNCH, ReplicaEnded(KEY)).handle(STOP) == [SendAck(2)]
+    assert core_after(LAUNCH, ReplicaEnded(KEY), ArtifactsUploaded(KEY), FORGET).handle(STOP) == [SendAck(2)]
 
 
 def test_a_stop_that_overtakes_its_launch_becomes_an_exit() -> None:
     message = "Stopped by ada. It had not started yet."
     core = Core()
-    assert core.handle(STOP) == [WriteExit(KEY, Cause.STOPPED, message), Ship(KEY), SendAck(2)]
+    assert core.handle(STOP) == [WriteExit(KEY, Cause.STOPPED, message), ShipStreams(KEY), SendAck(2)]
     assert core.handle(STOP) == [SendAck(2)]
-    assert core.handle(FORGET) == [Remove(KEY), SendAck(3)]
+    assert core.handle(FORGET) == [RemoveReplica(KEY), SendAck(3)]
 
 
 def test_the_end_uploads_once_and_is_told() -> None:
-    core = core_after(LAUNCH, Started(KEY, 42))
+    core = core_after(LAUNCH, ReplicaStarted(KEY, 42))
     assert (core.held[KEY].status, core.held[KEY].pid) == (ReplicaStatus.RUNNING, 42)
-    assert core.handle(Ended(KEY)) == [Upload(KEY, LAUNCH)]
-    assert core.handle(Ended(KEY)) == []
-    assert core.handle(Started(KEY, 42)) == []
+    assert core.handle(ReplicaEnded(KEY)) == [UploadArtifacts(KEY, LAUNCH)]
+    assert core.handle(ReplicaEnded(KEY)) == []
+    assert core.handle(ReplicaStarted(KEY, 42)) == []
     assert (core.held[KEY].status, core.held[KEY].pid) == (ReplicaStatus.EXITED, 0)
 
 
@@ -105,54 +105,60 @@ def test_forgetting_waits_for_the_end_and_for_the_uploads() -> None:
     core = core_after(LAUNCH)
     assert core.held[KEY].status is ReplicaStatus.STARTING
     assert core.handle(FORGET) == []
-    core.handle(Ended(KEY))
+    core.handle(ReplicaEnded(KEY))
     assert core.handle(FORGET) == []
-    assert core.handle(Uploaded(KEY)) == []
-    assert core.handle(FORGET) == [Remove(KEY), SendAck(3)]
+    assert core.handle(ArtifactsUploaded(KEY)) == []
+    assert core.handle(FORGET) == [RemoveReplica(KEY), SendAck(3)]
     assert core.handle(FORGET) == [SendAck(3)]
-    assert core.handle(Uploaded(KEY)) == []
+    assert core.handle(ArtifactsUploaded(KEY)) == []
 
 
 def test_an_agent_that_was_restarted_during_an_upload_forgets_in_the_end() -> None:
-    core = core_after(LAUNCH, Ended(KEY))
+    core = core_after(LAUNCH, ReplicaEnded(KEY))
     assert core.handle(FORGET) == []
     next_one = Core()
-    assert next_one.handle(Restored(KEY, LAUNCH, has_ended=True, is_uploaded=False)) == [Ship(KEY), Upload(KEY, LAUNCH)]
+    assert next_one.handle(ReplicaRestored(KEY, LAUNCH, has_ended=True, is_uploaded=False)) == [
+        ShipStreams(KEY),
+        UploadArtifacts(KEY, LAUNCH),
+    ]
     assert next_one.handle(FORGET) == []
-    assert next_one.handle(Uploaded(KEY)) == []
-    assert next_one.handle(FORGET) == [Remove(KEY), SendAck(3)]
+    assert next_one.handle(ArtifactsUploaded(KEY)) == []
+    assert next_one.handle(FORGET) == [RemoveReplica(KEY), SendAck(3)]
 
 
 def test_what_an_earlier_agent_left() -> None:
     running = Core()
-    assert running.handle(Restored(KEY, LAUNCH, has_ended=False, is_uploaded=False)) == [
-        Ship(KEY),
-        Spawn(LAUNCH, restored=True),
+    assert running.handle(ReplicaRestored(KEY, LAUNCH, has_ended=False, is_uploaded=False)) == [
+        ShipStreams(KEY),
+        StartReplica(LAUNCH, restored=True),
     ]
     ended = Core()
-    assert ended.handle(Restored(KEY, LAUNCH, has_ended=True, is_uploaded=False)) == [Ship(KEY), Upload(KEY, LAUNCH)]
+    assert ended.handle(ReplicaRestored(KEY, LAUNCH, has_ended=True, is_uploaded=False)) == [
+        ShipStreams(KEY),
+        UploadArtifacts(KEY, LAUNCH),
+    ]
     delivered = Core()
-    assert delivered.handle(Restored(KEY, LAUNCH, has_ended=True, is_uploaded=True)) == [Ship(KEY)]
-    assert delivered.handle(FORGET) == [Remove(KEY), SendAck(3)]
+    assert delivered.handle(ReplicaRestored(KEY, LAUNCH, has_ended=True, is_uploaded=True)) == [ShipStreams(KEY)]
+    assert delivered.handle(FORGET) == [RemoveReplica(KEY), SendAck(3)]
     stopped = Core()
-    assert stopped.handle(Restored(KEY, None, has_ended=True, is_uploaded=False)) == [Ship(KEY)]
-    assert stopped.handle(FORGET) == [Remove(KEY), SendAck(3)]
+    assert stopped.handle(ReplicaRestored(KEY, None, has_ended=True, is_uploaded=False)) == [ShipStreams(KEY)]
+    assert stopped.handle(FORGET) == [RemoveReplica(KEY), SendAck(3)]
 
 
 def test_leaving_with_or_without_the_replicas() -> None:
-    core = core_after(LAUNCH, make_launch(replica_id=8), Ended(Key(8, 1)))
-    assert core.handle(ShutdownAsked(end_replicas=False)) == []
-    assert core.handle(ShutdownAsked(end_replicas=True)) == [
-        SignalStop(KEY, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, SHUTDOWN_SAVING_S, save=True)
+    core = core_after(LAUNCH, make_launch(replica_id=8), ReplicaEnded(ReplicaKey(8, 1)))
+    assert core.handle(ShutdownRequested(end_replicas=False)) == []
+    assert core.handle(ShutdownRequested(end_replicas=True)) == [
+        StopReplica(KEY, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, SHUTDOWN_SAVING_S, save=True)
     ]
     script = core_after(make_launch(spec=make_spec(kind=Kind.SCRIPT)))
-    assert script.handle(ShutdownAsked(end_replicas=True)) == [
-        SignalStop(KEY, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, SHUTDOWN_GRACE_S)
+    assert script.handle(ShutdownRequested(end_replicas=True)) == [
+        StopReplica(KEY, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, SHUTDOWN_GRACE_S)
     ]
     late = make_launch(command_id=11, replica_id=9)
     assert core.handle(late) == [], "it is sent again"
     enough = Stop(command_id=12, replica_id=KEY.replica_id, attempt=KEY.attempt, reason="It has saved.")
-    assert [type(each) for each in core.handle(enough)] == [SignalStop, SendAck]
+    assert [type(each) for each in core.handle(enough)] == [StopReplica, SendAck]
 
 
 def test_what_was_forgotten_is_remembered_within_limits() -> None:
@@ -179,6 +185,6 @@ def test_a_probe_is_taken_and_changes_nothing_that_is_held() -> None:
         spec=LAUNCH.spec,
     )
     held = dict(core.held)
-    assert core.handle(probe) == [SendAck(9), Examine(probe)]
-    assert core.handle(Withdraw(command_id=10, preflight_id=1)) == [SendAck(10), EndExamining(1)]
+    assert core.handle(probe) == [SendAck(9), RunProbe(probe)]
+    assert core.handle(WithdrawProbe(command_id=10, preflight_id=1)) == [SendAck(10), CancelProbe(1)]
     assert core.held == held

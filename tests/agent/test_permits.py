@@ -12,7 +12,7 @@ from orchestrator import agents
 from tests.agent.plans import make_launch
 from tests.agent.stack import RedisServer
 from worker_agent.daemon.permits import Permits
-from worker_agent.protocol.commands import PERMIT_S, permit_of
+from worker_agent.protocol.commands import PERMIT_S, permit_key
 
 pytestmark = pytest.mark.stack
 LAUNCH = make_launch(command_id=7)
@@ -42,7 +42,7 @@ def test_a_launch_is_permitted_while_it_is_sent_and_never_again_once_withdrawn(s
     send(gateway)
     assert permits.allow(LAUNCH)
     with redis.Redis.from_url(server.url) as client:
-        assert 0 < client.ttl(permit_of(7)) <= PERMIT_S
+        assert 0 < client.ttl(permit_key(7)) <= PERMIT_S
     gateway.withdraw([7, 8])
     assert not permits.allow(LAUNCH)
     send(gateway)  # whoever was late to send it
@@ -54,10 +54,10 @@ def test_a_permit_is_renewed_and_what_was_withdrawn_or_is_gone_stays_so(server: 
     gateway, permits = agents.CeleryGateway(), Permits(server.url)
     send(gateway)
     with redis.Redis.from_url(server.url) as client:
-        client.expire(permit_of(7), 3)
+        client.expire(permit_key(7), 3)
         gateway.renew([7, 8])
-        assert 3 < client.ttl(permit_of(7)) <= PERMIT_S
-        assert not client.exists(permit_of(8))
+        assert 3 < client.ttl(permit_key(7)) <= PERMIT_S
+        assert not client.exists(permit_key(8))
     assert permits.ask(LAUNCH) is True
     gateway.withdraw([7])
     gateway.renew([7])

@@ -14,7 +14,7 @@ from tests.agent.stack import free_port
 from tests.waiting import wait_until
 from worker_agent.daemon.probes import building, checkpoint_place, port_check
 from worker_agent.daemon.probes.prober import Prober
-from worker_agent.daemon.transfer.program_store import CodeRefused, CodeStore
+from worker_agent.daemon.transfer.program_store import ProgramRefused, ProgramStore
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine.tpu_address import why_silent
 from worker_agent.protocol.commands import Door, Probe
@@ -85,7 +85,7 @@ def ask(tmp_path: Path, told: Told) -> Iterator[Ask]:
     def ask(node: str, **changes: object) -> None:
         if node not in probers:
             data = tmp_path / f"data-{node}"
-            code = CodeStore(data, None)  # type: ignore[arg-type]  # nothing is fetched here
+            code = ProgramStore(data, None)  # type: ignore[arg-type]  # nothing is fetched here
             cold = Zygotes(data, enabled=False)
             probers[node] = Prober(data, node_id=node, code=code, zygotes=cold, devices=lambda: slots, tell=told.take)
         probers[node].begin(make_probe(node, **changes))
@@ -238,9 +238,9 @@ def test_whether_the_program_was_tried_is_told(
     assert not told.of("b").tried
 
     def refused(*_: object, **__: object) -> None:
-        raise CodeRefused("The program is not there.")
+        raise ProgramRefused("The program is not there.")
 
-    monkeypatch.setattr(CodeStore, "install", refused)
+    monkeypatch.setattr(ProgramStore, "install", refused)
     ask("c", builds=True, spec=spec)
     assert (told.whats("c"), told.of("c").tried) == (["the program did not reach the node"], False)
     monkeypatch.setattr(building, "BUSY_S", 0.01)
@@ -251,7 +251,7 @@ def test_whether_the_program_was_tried_is_told(
         released.wait(30)
         refused()
 
-    monkeypatch.setattr(CodeStore, "install", slow)
+    monkeypatch.setattr(ProgramStore, "install", slow)
     ask("d", builds=True, spec=spec)
     assert building_now.wait(30)
     ask("d", builds=True, spec=spec, preflight_id=6)
@@ -273,7 +273,7 @@ def test_one_that_nobody_waits_for_any_more_is_ended_or_never_begun(
         return building.Built([], tried=False)
 
     monkeypatch.setattr(building.Builder, "build", build)
-    cold, code = Zygotes(tmp_path, enabled=False), CodeStore(tmp_path, None)  # type: ignore[arg-type]
+    cold, code = Zygotes(tmp_path, enabled=False), ProgramStore(tmp_path, None)  # type: ignore[arg-type]
     prober = Prober(tmp_path, node_id="a", code=code, zygotes=cold, devices=list, tell=told.take)
     prober.begin(make_probe("a", builds=True, preflight_id=1))
     assert building_now.wait(10)

@@ -11,10 +11,10 @@ import pytest
 from tests.agent.plans import make_launch
 from tests.waiting import wait_until
 from worker_agent.daemon import replica_runner
-from worker_agent.daemon.core import Ended, Event, Key
+from worker_agent.daemon.core import Event, ReplicaEnded, ReplicaKey
 from worker_agent.daemon.journal import Journal
-from worker_agent.daemon.replica_runner import Supervisor
-from worker_agent.daemon.transfer.program_store import CodeRefused
+from worker_agent.daemon.replica_runner import ReplicaRunner
+from worker_agent.daemon.transfer.program_store import ProgramRefused
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.records import Exit
 from worker_agent.protocol.states import Cause
@@ -22,12 +22,12 @@ from worker_agent.replica.folder import find_exit, write_stop
 from worker_agent.replica.verdict import StopRequest
 
 LAUNCH = make_launch()
-KEY = Key(LAUNCH.replica_id, LAUNCH.attempt)
+KEY = ReplicaKey(LAUNCH.replica_id, LAUNCH.attempt)
 STOP = StopRequest(at=1.0, cause=Cause.STOPPED, reason="Enough.", grace_s=1)
 
 
 class Node:
-    """A supervisor whose Redis says what `answer` is, and knows of acknowledgements what `knows` says. That a launch is
+    """A runner whose Redis says what `answer` is, and knows of acknowledgements what `knows` says. That a launch is
     begun shows in its code, which is refused."""
 
     def __init__(self, folder: Path, *, answer: bool | None, knows: bool = True) -> None:
@@ -38,7 +38,7 @@ class Node:
         self.journal.record(LAUNCH)
         unused: Any = None
         code: Any = self
-        self.supervisor = Supervisor(
+        self.runner = ReplicaRunner(
             self.journal,
             code,
             unused,
@@ -49,13 +49,13 @@ class Node:
         )
 
     def install(self, *_what: object, wait: Callable[[float], bool]) -> None:
-        raise CodeRefused("It was begun.")
+        raise ProgramRefused("It was begun.")
 
     def restore(self) -> None:
-        self.supervisor.spawn(LAUNCH, restored=True)
+        self.runner.spawn(LAUNCH, restored=True)
 
     def exit(self) -> Exit:
-        wait_until(lambda: self.events == [Ended(KEY)], within_s=10)
+        wait_until(lambda: self.events == [ReplicaEnded(KEY)], within_s=10)
         found = find_exit(self.journal.spool(KEY))
         assert found is not None
         return found
@@ -107,7 +107,7 @@ def test_a_stop_ends_the_waiting_for_redis(knows: bool, tmp_path: Path) -> None:
     node = Node(tmp_path, answer=None, knows=knows)
     node.restore()
     assert node.asked.wait(10 if knows else 0.1) is knows
-    node.supervisor.stop(KEY, STOP)
+    node.runner.stop(KEY, STOP)
     assert (node.exit().cause, node.exit().message) == (Cause.STOPPED, "Enough. It had not started yet.")
 
 

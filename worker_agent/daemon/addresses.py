@@ -39,7 +39,7 @@ def address_towards(url: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def located(identity: AgentIdentity) -> AgentIdentity:
+def with_current_address(identity: AgentIdentity) -> AgentIdentity:
     """The identity with what its cluster asks for now and the address that fits it now.
 
     An address that was given when joining stays. Without a fitting one the last stays, as replicas may be at work.

@@ -18,7 +18,7 @@ from celery.worker import state as worker_state
 
 from worker_agent.daemon.settings import AgentIdentity
 from worker_agent.protocol.codec import decode_command
-from worker_agent.protocol.commands import Command, Launch, queue_of
+from worker_agent.protocol.commands import Command, Launch, queue_name
 from worker_agent.protocol.envelope import BadEnvelope, SeenNonces, open_envelope
 
 COMMAND_TASK = "trainyard.agent.command"
@@ -29,7 +29,7 @@ _END_S = 1.5
 log = structlog.get_logger("commands")
 
 
-class CommandDoor:
+class CommandReceiver:
     """Lets genuine commands in, once each, and launches only if `allow` says that they are still wanted."""
 
     def __init__(
@@ -61,9 +61,9 @@ class CommandDoor:
 class CommandWorker:
     """The Celery worker, in a thread of its own so that the agent's signals stay the agent's."""
 
-    def __init__(self, identity: AgentIdentity, door: CommandDoor) -> None:
+    def __init__(self, identity: AgentIdentity, door: CommandReceiver) -> None:
         self._identity = identity
-        self._app = build_app(identity, door)
+        self._app = celery_app(identity, door)
         self._thread = threading.Thread(target=self._run, name="commands", daemon=True)
 
     def start(self) -> None:
@@ -83,7 +83,7 @@ class CommandWorker:
                     hostname=f"agent@{self._identity.node_id}",
                     pool="threads",
                     concurrency=CONCURRENCY,
-                    queues=[queue_of(self._identity.node_id)],
+                    queues=[queue_name(self._identity.node_id)],
                     without_gossip=True,
                     without_mingle=True,
                     without_heartbeat=True,
@@ -93,7 +93,7 @@ class CommandWorker:
                 time.sleep(1.0)
 
 
-def build_app(identity: AgentIdentity, door: CommandDoor) -> Celery:
+def celery_app(identity: AgentIdentity, door: CommandReceiver) -> Celery:
     """The Celery application with its one task."""
     node_id = identity.node_id
     # No fixups: Celery would load Django wherever DJANGO_SETTINGS_MODULE happens to be set.
@@ -104,7 +104,7 @@ def build_app(identity: AgentIdentity, door: CommandDoor) -> Celery:
         result_backend=None,
         task_ignore_result=True,
         task_acks_late=False,
-        task_default_queue=queue_of(node_id),
+        task_default_queue=queue_name(node_id),
         worker_prefetch_multiplier=1,
         worker_enable_remote_control=False,
         worker_send_task_events=False,

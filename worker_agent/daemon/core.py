@@ -6,11 +6,11 @@ launch arrived. `agent.py` feeds it and carries the instructions out.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import NamedTuple
 
-from worker_agent.protocol.commands import Command, Forget, Launch, Probe, Stop, Withdraw, saves_when_asked
+import msgspec
+
+from worker_agent.protocol.commands import Command, Forget, Launch, Probe, Stop, WithdrawProbe, saves_when_asked
 from worker_agent.protocol.states import Cause, ReplicaStatus
 
 FORGOTTEN_LIMIT = 10_000
@@ -19,121 +19,113 @@ SHUTDOWN_GRACE_S = 3.0
 SHUTDOWN_SAVING_S = 10.0
 
 
-class Key(NamedTuple):
+class ReplicaKey(NamedTuple):
     """One attempt of one replica."""
 
     replica_id: int
     attempt: int
 
 
-class Phase(Enum):
-    """Where a replica stands on this node."""
-
-    PREPARING = auto()
-    RUNNING = auto()
-    ENDED = auto()
+def key_of(command: Launch | Stop | Forget) -> ReplicaKey:
+    """The replica that a command is for."""
+    return ReplicaKey(command.replica_id, command.attempt)
 
 
-@dataclass(slots=True)
-class Held:
-    """A replica this node knows. `launch` is None when only a stop for it ever arrived."""
+class HeldReplica(msgspec.Struct):
+    """A replica that this node knows. `launch` is None when only a stop for it ever arrived."""
 
     launch: Launch | None
-    phase: Phase
+    status: ReplicaStatus
     pid: int = 0
     is_uploaded: bool = False
 
     @property
-    def status(self) -> ReplicaStatus:
-        """The same in the words of the protocol."""
-        if self.phase is Phase.PREPARING:
-            return ReplicaStatus.STARTING
-        return ReplicaStatus.RUNNING if self.phase is Phase.RUNNING else ReplicaStatus.EXITED
+    def has_ended(self) -> bool:
+        """Whether its Exit record is written."""
+        return self.status is ReplicaStatus.EXITED
 
 
 # Events, beside the commands themselves.
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class ReplicaRestored(msgspec.Struct, frozen=True):
     """The journal of an earlier agent holds this replica."""
 
-    key: Key
+    key: ReplicaKey
     launch: Launch | None
     has_ended: bool
     is_uploaded: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class ReplicaStarted(msgspec.Struct, frozen=True):
     """The shim runs (or was found running)."""
 
-    key: Key
+    key: ReplicaKey
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class ReplicaEnded(msgspec.Struct, frozen=True):
     """The Exit record is in the spool."""
 
-    key: Key
+    key: ReplicaKey
 
 
-@dataclass(frozen=True, slots=True)
-class Uploaded:
+class ArtifactsUploaded(msgspec.Struct, frozen=True):
     """Every artifact was delivered, or will never be taken."""
 
-    key: Key
+    key: ReplicaKey
 
 
-@dataclass(frozen=True, slots=True)
-class NotRecorded:
+class LaunchNotRecorded(msgspec.Struct, frozen=True):
     """The journal could not be written, so the launch was not taken."""
 
     launch: Launch
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShutdownAsked:
+class ShutdownRequested(msgspec.Struct, frozen=True):
     """The agent is to leave; `end_replicas` takes its replicas along."""
 
     end_replicas: bool
 
 
-Event = Command | Restored | Started | Ended | Uploaded | NotRecorded | ShutdownAsked
+Event = (
+    Command
+    | ReplicaRestored
+    | ReplicaStarted
+    | ReplicaEnded
+    | ArtifactsUploaded
+    | LaunchNotRecorded
+    | ShutdownRequested
+)
 
 
 # Instructions.
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class RecordLaunch(msgspec.Struct, frozen=True):
     """Write the launch to the journal, so that it survives the agent."""
 
     launch: Launch
 
 
-@dataclass(frozen=True, slots=True)
-class Ship:
+class ShipStreams(msgspec.Struct, frozen=True):
     """Begin to ship the replica's streams."""
 
-    key: Key
+    key: ReplicaKey
 
 
-@dataclass(frozen=True, slots=True)
-class Spawn:
+class StartReplica(msgspec.Struct, frozen=True):
     """Prepare and start it, or find it running already; `restored` if an earlier agent was told to."""
 
     launch: Launch
     restored: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SignalStop:
+class StopReplica(msgspec.Struct, frozen=True):
     """Ask for its end, wherever it stands; first for a checkpoint (`save`), or for stacks, as `Stop` says."""
 
-    key: Key
+    key: ReplicaKey
     cause: Cause
     reason: str
     grace_s: float
@@ -141,62 +133,67 @@ class SignalStop:
     stacks: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WriteExit:
+class WriteExit(msgspec.Struct, frozen=True):
     """Say in its spool that it ended without ever having started."""
 
-    key: Key
+    key: ReplicaKey
     cause: Cause
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
+class UploadArtifacts(msgspec.Struct, frozen=True):
     """Deliver what the training left in its artifacts folder."""
 
-    key: Key
+    key: ReplicaKey
     launch: Launch
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class RemoveReplica(msgspec.Struct, frozen=True):
     """Delete its folder, stop shipping."""
 
-    key: Key
+    key: ReplicaKey
 
 
-@dataclass(frozen=True, slots=True)
-class SendAck:
+class SendAck(msgspec.Struct, frozen=True):
     """Tell the control plane that the command was taken, or why not."""
 
     command_id: int
     refused: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Examine:
+class RunProbe(msgspec.Struct, frozen=True):
     """Look whether a job could run here."""
 
     probe: Probe
 
 
-@dataclass(frozen=True, slots=True)
-class EndExamining:
+class CancelProbe(msgspec.Struct, frozen=True):
     """Nobody waits for what this preflight finds here any more."""
 
     preflight_id: int
 
 
-Instruction = Record | Ship | Spawn | SignalStop | WriteExit | Upload | Remove | SendAck | Examine | EndExamining
+Instruction = (
+    RecordLaunch
+    | ShipStreams
+    | StartReplica
+    | StopReplica
+    | WriteExit
+    | UploadArtifacts
+    | RemoveReplica
+    | SendAck
+    | RunProbe
+    | CancelProbe
+)
 
 
-@dataclass(slots=True)
 class Core:
     """The replicas of this node."""
 
-    held: dict[Key, Held] = field(default_factory=dict)
-    is_leaving: bool = False
-    _forgotten: OrderedDict[Key, None] = field(default_factory=OrderedDict)
+    def __init__(self) -> None:
+        self.held: dict[ReplicaKey, HeldReplica] = {}
+        self._is_leaving = False
+        self._forgotten: OrderedDict[ReplicaKey, None] = OrderedDict()
 
     def handle(self, event: Event) -> list[Instruction]:
         """What follows from `event`."""
@@ -208,80 +205,81 @@ class Core:
             case Forget():
                 return self._forget(event)
             case Probe():
-                return [SendAck(event.command_id), Examine(event)]
-            case Withdraw():
-                return [SendAck(event.command_id), EndExamining(event.preflight_id)]
-            case Restored():
+                return [SendAck(event.command_id), RunProbe(event)]
+            case WithdrawProbe():
+                return [SendAck(event.command_id), CancelProbe(event.preflight_id)]
+            case ReplicaRestored():
                 return self._restore(event)
-            case Started(key, pid):
-                return self._started(key, pid)
-            case Ended(key):
-                return self._ended(key)
-            case Uploaded(key):
-                return self._uploaded(key)
-            case NotRecorded(launch, reason):
-                del self.held[Key(launch.replica_id, launch.attempt)]
+            case ReplicaStarted(key, pid):
+                return self._note_start(key, pid)
+            case ReplicaEnded(key):
+                return self._note_end(key)
+            case ArtifactsUploaded(key):
+                return self._note_upload(key)
+            case LaunchNotRecorded(launch, reason):
+                del self.held[key_of(launch)]
                 return [SendAck(launch.command_id, f"the node could not write its journal: {reason}")]
-            case ShutdownAsked(end_replicas):
+            case ShutdownRequested(end_replicas):
                 return self._leave(end_replicas=end_replicas)
 
     def _launch(self, launch: Launch) -> list[Instruction]:
-        key = Key(launch.replica_id, launch.attempt)
+        key = key_of(launch)
         if key in self.held or key in self._forgotten:
             return [SendAck(launch.command_id)]
-        if self.is_leaving:
+        if self._is_leaving:
             return []  # it is sent again, to the next agent
-        self.held[key] = Held(launch, Phase.PREPARING)
-        return [Record(launch), SendAck(launch.command_id), Ship(key), Spawn(launch)]
+        self.held[key] = HeldReplica(launch, ReplicaStatus.STARTING)
+        return [RecordLaunch(launch), SendAck(launch.command_id), ShipStreams(key), StartReplica(launch)]
 
     def _stop(self, stop: Stop) -> list[Instruction]:
-        key = Key(stop.replica_id, stop.attempt)
+        key = key_of(stop)
         reason = stop.reason or "It was stopped."
         ack = SendAck(stop.command_id)
         if key in self._forgotten:
             return [ack]
         if key not in self.held:
-            self.held[key] = Held(None, Phase.ENDED, is_uploaded=True)
-            return [WriteExit(key, stop.cause, f"{reason} It had not started yet."), Ship(key), ack]
-        if self.held[key].phase is Phase.ENDED:
+            self.held[key] = HeldReplica(None, ReplicaStatus.EXITED, is_uploaded=True)
+            return [WriteExit(key, stop.cause, f"{reason} It had not started yet."), ShipStreams(key), ack]
+        if self.held[key].has_ended:
             return [ack]
-        return [SignalStop(key, stop.cause, reason, stop.grace_s, stop.save, stop.stacks), ack]
+        return [StopReplica(key, stop.cause, reason, stop.grace_s, stop.save, stop.stacks), ack]
 
     def _forget(self, forget: Forget) -> list[Instruction]:
-        key = Key(forget.replica_id, forget.attempt)
+        key = key_of(forget)
         ack = SendAck(forget.command_id)
         replica = self.held.get(key)
         if replica is None:
             return [ack]
-        if replica.phase is not Phase.ENDED or not replica.is_uploaded:
+        if not replica.has_ended or not replica.is_uploaded:
             # Unanswered, it comes again, also to an agent that has been started anew meanwhile.
             return []
         return [self._drop(key), ack]
 
-    def _restore(self, event: Restored) -> list[Instruction]:
+    def _restore(self, event: ReplicaRestored) -> list[Instruction]:
         key, launch = event.key, event.launch
         if event.has_ended or launch is None:
             is_uploaded = event.is_uploaded or launch is None
-            self.held[key] = Held(launch, Phase.ENDED, is_uploaded=is_uploaded)
-            uploads: list[Instruction] = [Upload(key, launch)] if launch is not None and not is_uploaded else []
-            return [Ship(key), *uploads]
-        self.held[key] = Held(launch, Phase.PREPARING)
-        return [Ship(key), Spawn(launch, restored=True)]
+            self.held[key] = HeldReplica(launch, ReplicaStatus.EXITED, is_uploaded=is_uploaded)
+            if launch is None or is_uploaded:
+                return [ShipStreams(key)]
+            return [ShipStreams(key), UploadArtifacts(key, launch)]
+        self.held[key] = HeldReplica(launch, ReplicaStatus.STARTING)
+        return [ShipStreams(key), StartReplica(launch, restored=True)]
 
-    def _started(self, key: Key, pid: int) -> list[Instruction]:
+    def _note_start(self, key: ReplicaKey, pid: int) -> list[Instruction]:
         replica = self.held.get(key)
-        if replica is not None and replica.phase is Phase.PREPARING:
-            replica.phase, replica.pid = Phase.RUNNING, pid
+        if replica is not None and replica.status is ReplicaStatus.STARTING:
+            replica.status, replica.pid = ReplicaStatus.RUNNING, pid
         return []
 
-    def _ended(self, key: Key) -> list[Instruction]:
+    def _note_end(self, key: ReplicaKey) -> list[Instruction]:
         replica = self.held.get(key)
-        if replica is None or replica.launch is None or replica.phase is Phase.ENDED:
+        if replica is None or replica.launch is None or replica.has_ended:
             return []
-        replica.phase, replica.pid = Phase.ENDED, 0
-        return [Upload(key, replica.launch)]
+        replica.status, replica.pid = ReplicaStatus.EXITED, 0
+        return [UploadArtifacts(key, replica.launch)]
 
-    def _uploaded(self, key: Key) -> list[Instruction]:
+    def _note_upload(self, key: ReplicaKey) -> list[Instruction]:
         replica = self.held.get(key)
         if replica is None:
             return []
@@ -289,23 +287,21 @@ class Core:
         return []
 
     def _leave(self, *, end_replicas: bool) -> list[Instruction]:
-        self.is_leaving = True
+        self._is_leaving = True
         if not end_replicas:
             return []
-        return [
-            _shut_down(key, replica.launch) for key, replica in self.held.items() if replica.phase is not Phase.ENDED
-        ]
+        return [_shut_down(key, replica.launch) for key, replica in self.held.items() if not replica.has_ended]
 
-    def _drop(self, key: Key) -> Remove:
+    def _drop(self, key: ReplicaKey) -> RemoveReplica:
         del self.held[key]
         self._forgotten[key] = None
         if len(self._forgotten) > FORGOTTEN_LIMIT:
             self._forgotten.popitem(last=False)
-        return Remove(key)
+        return RemoveReplica(key)
 
 
-def _shut_down(key: Key, launch: Launch | None) -> SignalStop:
+def _shut_down(key: ReplicaKey, launch: Launch | None) -> StopReplica:
     """The end of a replica because its agent leaves: with a checkpoint, where it keeps any."""
     saves = launch is not None and saves_when_asked(launch)
     grace_s = SHUTDOWN_SAVING_S if saves else SHUTDOWN_GRACE_S
-    return SignalStop(key, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, grace_s, save=saves)
+    return StopReplica(key, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, grace_s, save=saves)

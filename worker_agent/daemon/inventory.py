@@ -118,7 +118,7 @@ class Sampler:
         return sample
 
 
-class GroupLoad:
+class ReplicaLoad:
     """CPU and memory of a replica: its training process and everything below it."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from worker_agent.daemon.core import Key, Restored
+from worker_agent.daemon.core import ReplicaKey, ReplicaRestored, key_of
 from worker_agent.machine.durable import write_atomically
 from worker_agent.protocol.checkpoint import Restore
 from worker_agent.protocol.codec import encode_plan
@@ -36,11 +36,11 @@ class Journal:
         self._notify = notify
         self.lease = data / LEASE_FILE
 
-    def folder(self, key: Key) -> Path:
+    def folder(self, key: ReplicaKey) -> Path:
         """Where everything of a replica is."""
         return self._root / f"{key.replica_id}-{key.attempt}"
 
-    def spool(self, key: Key) -> Path:
+    def spool(self, key: ReplicaKey) -> Path:
         """Where its streams are."""
         return self.folder(key) / "spool"
 
@@ -55,14 +55,14 @@ class Journal:
 
     def record(self, launch: Launch) -> None:
         """Remember a launch before it is acknowledged."""
-        folder = self.folder(Key(launch.replica_id, launch.attempt))
+        folder = self.folder(key_of(launch))
         for part in _PARTS:
             (folder / part).mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomically(folder / _LAUNCH_FILE, msgspec.json.encode(launch))
 
     def write_plan(self, launch: Launch) -> tuple[Plan, Path]:
         """The plan of a launch, and the file that shim and trainer read it from."""
-        folder = self.folder(Key(launch.replica_id, launch.attempt))
+        folder = self.folder(key_of(launch))
         restore = launch.restore
         plan = plan_in(
             folder,
@@ -76,11 +76,11 @@ class Journal:
         write_atomically(folder / PLAN_FILE, encode_plan(plan))
         return plan, folder / PLAN_FILE
 
-    def mark_uploaded(self, key: Key) -> None:
+    def mark_uploaded(self, key: ReplicaKey) -> None:
         """Remember that nothing of it has to be delivered any more."""
         (self.folder(key) / _UPLOADED_FILE).touch()
 
-    def remove(self, key: Key) -> None:
+    def remove(self, key: ReplicaKey) -> None:
         """Delete everything of a replica, and with the last of an attempt the attempt's checkpoints."""
         launch = _read_launch(self.folder(key))
         shutil.rmtree(self.folder(key), ignore_errors=True)
@@ -89,20 +89,20 @@ class Journal:
             if all(other.job_id != launch.job_id for other in others):
                 shutil.rmtree(self.checkpoints(launch), ignore_errors=True)
 
-    def restore(self) -> Iterator[Restored]:
+    def restore(self) -> Iterator[ReplicaRestored]:
         """Every replica an earlier agent left here."""
         for folder in sorted(self._root.iterdir()):
             replica_id, _, attempt = folder.name.partition("-")
             if not (replica_id.isdecimal() and attempt.isdecimal()):
                 continue
-            key = Key(int(replica_id), int(attempt))
+            key = ReplicaKey(int(replica_id), int(attempt))
             launch = _read_launch(folder)
             has_ended = find_exit(folder / "spool") is not None
             if launch is None and not has_ended:
                 self.remove(key)  # cut off while it was written; the command was not acknowledged
                 continue
             is_uploaded = (folder / _UPLOADED_FILE).exists()
-            yield Restored(key=key, launch=launch, has_ended=has_ended, is_uploaded=is_uploaded)
+            yield ReplicaRestored(key=key, launch=launch, has_ended=has_ended, is_uploaded=is_uploaded)
 
 
 def _read_launch(folder: Path) -> Launch | None:

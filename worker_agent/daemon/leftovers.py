@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from worker_agent.daemon.core import Key
+from worker_agent.daemon.core import ReplicaKey
 from worker_agent.machine import cgroup
 from worker_agent.machine.durable import write_atomically
 from worker_agent.machine.processes import send_signal
@@ -45,7 +45,7 @@ class Leftovers:
             kept = msgspec.json.decode(self._path.read_bytes(), type=list[_Entry])
             self._entries = [msgspec.structs.replace(entry, gone_at=None) for entry in kept]
 
-    def add(self, key: Key, folder: Path) -> None:
+    def add(self, key: ReplicaKey, folder: Path) -> None:
         """A replica has ended; what it left is in its folder, if it left anything."""
         left = read_leftovers(folder)
         with self._lock:

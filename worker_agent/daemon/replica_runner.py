@@ -19,13 +19,13 @@ from pathlib import Path
 import psutil
 import structlog
 
-from worker_agent.daemon.core import Ended, Event, Key, Started
+from worker_agent.daemon.core import Event, ReplicaEnded, ReplicaKey, ReplicaStarted, key_of
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.probes import checkpoint_place
 from worker_agent.daemon.probes.port_check import bound
 from worker_agent.daemon.settings import program_environment
 from worker_agent.daemon.transfer.checkpoint_transfer import CheckpointCache, CheckpointRefused
-from worker_agent.daemon.transfer.program_store import CodeRefused, CodeStore
+from worker_agent.daemon.transfer.program_store import ProgramRefused, ProgramStore
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine.listeners import listener
 from worker_agent.machine.processes import Identity, boot_id, describe, identify, is_alive, send_signal
@@ -48,7 +48,7 @@ _SHIM_LOG = "shim.log"
 _FIRST_LOOK_S = 0.02
 _SHIM_LOG_CHARS = 1000
 
-log = structlog.get_logger("supervisor")
+log = structlog.get_logger("runner")
 
 
 class Refused(Exception):
@@ -73,20 +73,20 @@ class _Replica:
     overdue_at: float = float("inf")
 
 
-class Supervisor:
+class ReplicaRunner:
     """All replicas of this node; `post` takes the events for the core. `permitted` says whether a launch is still
     wanted, None while that cannot be known; `knows` whether it is known how far a replica's streams are stored."""
 
     def __init__(
         self,
         journal: Journal,
-        code: CodeStore,
+        code: ProgramStore,
         checkpoints: CheckpointCache,
         zygotes: Zygotes,
         post: Callable[[Event], None],
         *,
         permitted: Callable[[Launch], bool | None],
-        knows: Callable[[Key], bool],
+        knows: Callable[[ReplicaKey], bool],
     ) -> None:
         self._journal = journal
         self._code = code
@@ -95,19 +95,19 @@ class Supervisor:
         self._post = post
         self._permitted = permitted
         self._knows = knows
-        self._replicas: dict[Key, _Replica] = {}
+        self._replicas: dict[ReplicaKey, _Replica] = {}
 
     def spawn(self, launch: Launch, *, restored: bool = False) -> None:
         """Start the replica, or find the shim that an earlier agent started; in a thread of its own. One that was left
         by an earlier agent (`restored`) and has no shim is started if it is still wanted."""
-        key = Key(launch.replica_id, launch.attempt)
+        key = key_of(launch)
         replica = _Replica(launch, self._journal.folder(key), restored)
         self._replicas[key] = replica
         if read_stop(replica.folder) is not None:
             replica.stopping.set()
         threading.Thread(target=self._run, args=(key, replica), name=f"replica-{key.replica_id}", daemon=True).start()
 
-    def stop(self, key: Key, request: StopRequest) -> None:
+    def stop(self, key: ReplicaKey, request: StopRequest) -> None:
         """Ask for the end: of the preparation, or of the process through its shim. The first reason is kept, unless it
         was to save."""
         replica = self._replicas.get(key)
@@ -123,7 +123,7 @@ class Supervisor:
                 send_signal(replica.shim, signal.SIGTERM)
 
     def write_exit(
-        self, key: Key, *, cause: Cause, message: str, left: Sequence[TrackedLeftover] = (), last_lines: str = ""
+        self, key: ReplicaKey, *, cause: Cause, message: str, left: Sequence[TrackedLeftover] = (), last_lines: str = ""
     ) -> None:
         """Say in the spool that it ended, when no shim did."""
         spool = self._journal.spool(key)
@@ -132,7 +132,7 @@ class Supervisor:
         append_exit(writer, spool, ending=ending, message=message, leftovers=leftovers)
         writer.close()
 
-    def _run(self, key: Key, replica: _Replica) -> None:
+    def _run(self, key: ReplicaKey, replica: _Replica) -> None:
         try:
             if read_shim_state(replica.folder) is None:
                 if replica.restored:
@@ -148,9 +148,9 @@ class Supervisor:
             log.exception("replica could not be kept", replica=key.replica_id)
             self.write_exit(key, cause=Cause.LAUNCH_REFUSED, message=f"The agent could not start it: {error}.")
         del self._replicas[key]
-        self._post(Ended(key))
+        self._post(ReplicaEnded(key))
 
-    def _check_permit(self, key: Key, replica: _Replica) -> None:
+    def _check_permit(self, key: ReplicaKey, replica: _Replica) -> None:
         """Raises `Refused` when a launch that an earlier agent has not begun may have been given to another node, or is
         asked to end before Redis has answered (of what never began, nothing can be stored that its end has to follow).
         """
@@ -162,7 +162,7 @@ class Supervisor:
         if not permitted:
             raise Refused(Cause.NODE_LOST, "Its agent was gone before it began, and nobody waits for it any more.")
 
-    def _wait_for_acks(self, key: Key, *, wait: Callable[[float], object] = time.sleep) -> None:
+    def _wait_for_acks(self, key: ReplicaKey, *, wait: Callable[[float], object] = time.sleep) -> None:
         """What an earlier agent left is settled only when it is known how far it is stored: a power cut may have taken
         away what was shipped last, and what is written now has to come behind it. `wait(s)` pauses, and is true when
         nobody waits any more."""
@@ -177,7 +177,7 @@ class Supervisor:
             self._code.install(launch.spec.code, Path(plan.code), wait=replica.stopping.wait)
             if launch.restore is not None and not launch.restore.folder:
                 self._checkpoints.fetch(launch.restore, Path(plan.restore), wait=replica.stopping.wait)
-        except (CodeRefused, CheckpointRefused) as error:
+        except (ProgramRefused, CheckpointRefused) as error:
             _check_stop(replica)
             raise Refused(Cause.LAUNCH_REFUSED, str(error)) from error
         if launch.tf_config is not None and launch.port:
@@ -210,7 +210,7 @@ class Supervisor:
                 replica.overdue_at = min(replica.overdue_at, time.monotonic() + _grace_s(replica) + OVERTIME_S)
                 send_signal(shim, signal.SIGTERM)
 
-    def _watch(self, key: Key, replica: _Replica) -> None:
+    def _watch(self, key: ReplicaKey, replica: _Replica) -> None:
         """Until no shim of the replica runs. Another one than we started may have been first: then that one."""
         is_told = False
         while True:
@@ -222,14 +222,14 @@ class Supervisor:
                 return
             if not is_told and state is not None and state.child_pid:
                 is_told = True
-                self._post(Started(key, state.child_pid))
+                self._post(ReplicaStarted(key, state.child_pid))
             if time.monotonic() > replica.overdue_at:
                 log.warning("shim is overdue and is killed", replica=key.replica_id, pid=shim.pid)
                 send_signal(shim, signal.SIGKILL)
             with contextlib.suppress(psutil.Error):
                 psutil.Process(shim.pid).wait(WATCH_S if is_told else _FIRST_LOOK_S)
 
-    def _settle(self, key: Key, replica: _Replica) -> None:
+    def _settle(self, key: ReplicaKey, replica: _Replica) -> None:
         """The shim is gone. If it left no Exit record, end what it left behind and write an honest one."""
         if find_exit(self._journal.spool(key)) is not None:
             return

@@ -10,12 +10,12 @@ PERMIT_S = 30
 PERMITTED, WITHDRAWN = b"1", b"0"
 
 
-def queue_of(node_id: str) -> str:
+def queue_name(node_id: str) -> str:
     """The Celery queue that a node's agent reads."""
     return f"node.{node_id}"
 
 
-def permit_of(command_id: int) -> str:
+def permit_key(command_id: int) -> str:
     """The Redis key of a launch's permit: `PERMITTED` for `PERMIT_S` after each sending, and for as long as the process
     of a launch that was taken is awaited; then `WITHDRAWN` or gone.
 
@@ -119,11 +119,11 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
     build_limit_s: float = 120.0
 
 
-class Withdraw(msgspec.Struct, frozen=True, kw_only=True, tag="withdraw"):
+class WithdrawProbe(msgspec.Struct, frozen=True, kw_only=True, tag="withdraw"):
     """Nobody waits for the answer to this `Probe` any more: what is being built for it is ended."""
 
     command_id: int
     preflight_id: int
 
 
-Command = Launch | Stop | Forget | Probe | Withdraw
+Command = Launch | Stop | Forget | Probe | WithdrawProbe

@@ -33,7 +33,7 @@ def since_boot_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-class Keeper:
+class LeaseKeeper:
     """The agent's side. One per data folder; for one thread."""
 
     def __init__(self, path: Path) -> None:

@@ -16,7 +16,7 @@ from orchestrator.domain.placement.rehearsal import Verdict, fingerprint
 from orchestrator.models import Cluster, Node, Preflight, ProbedNode
 from orchestrator.services import outbox
 from worker_agent.protocol.codec import plain
-from worker_agent.protocol.commands import Probe, Withdraw
+from worker_agent.protocol.commands import Probe, WithdrawProbe
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.reports import Probed
 from worker_agent.protocol.states import Role
@@ -88,7 +88,7 @@ def withdraw(row: Preflight, *, now: datetime) -> None:
     """Nobody waits for it any more: end it, and what its nodes are building for it."""
     for node in Node.objects.filter(probes__in=row.asked.filter(answered_at=None)):
         outbox.post(
-            node=node, replica=None, now=now, build=lambda number: Withdraw(command_id=number, preflight_id=row.pk)
+            node=node, replica=None, now=now, build=lambda number: WithdrawProbe(command_id=number, preflight_id=row.pk)
         )
     _end(row, now)
 

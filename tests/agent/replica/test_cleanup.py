@@ -16,7 +16,7 @@ import pytest
 from tests.agent.plans import make_launch, make_plan
 from tests.agent.replica.test_shim import DRIVER, Running
 from tests.waiting import wait_until
-from worker_agent.daemon.core import Key
+from worker_agent.daemon.core import ReplicaKey
 from worker_agent.daemon.leftovers import REPEATED_S, Leftovers
 from worker_agent.machine import cgroup, gpu_memory, oom
 from worker_agent.machine.processes import identify
@@ -175,11 +175,11 @@ def test_a_port_that_a_survivor_holds_is_named_until_it_is_free(folder: Path) ->
     assert kept is not None
     assert is_still_there(kept.found[0])
     behind = Leftovers(folder)
-    behind.add(Key(7, 1), folder)
+    behind.add(ReplicaKey(7, 1), folder)
     assert [told.leftovers for told in behind.check(now=0.0)] == [end.leftovers]
     os.close(descriptors[0])
     again = Leftovers(folder)  # the agent was started anew
-    again.add(Key(7, 1), folder)
+    again.add(ReplicaKey(7, 1), folder)
     assert [told.leftovers for told in again.check(now=1.0)] == [[]]
     assert [told.leftovers for told in again.check(now=REPEATED_S)] == [[]]
     assert again.check(now=REPEATED_S + 2.0) == []
@@ -195,7 +195,7 @@ def test_a_process_that_would_not_end_is_named_and_told_again(folder: Path) -> N
     assert found[0].leftover.words.startswith(f"process {survivor.pid} (")
     write_leftovers(folder, found, group="")
     behind = Leftovers(folder)
-    behind.add(Key(7, 1), folder)
+    behind.add(ReplicaKey(7, 1), folder)
     assert behind.check(now=0.0)[0].leftovers == [found[0].leftover]
     assert survivor.wait(timeout=20) == -signal.SIGKILL
     assert behind.check(now=1.0)[0].leftovers == []

@@ -16,7 +16,7 @@ from tests.agent.stack import NODE_ID, free_port
 from worker_agent.daemon.transfer.shipper import RedisChannel, serves_nobody
 from worker_agent.protocol.states import Cause
 from worker_agent.replica import lease
-from worker_agent.replica.lease import Keeper, Lease
+from worker_agent.replica.lease import Lease, LeaseKeeper
 
 
 class Clock:
@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_it_runs_out_when_the_last_touch_is_too_long_ago_and_says_so_once(clock: Clock, file: Path) -> None:
-    keeper, held = Keeper(file), Lease(str(file), 30.0)
+    keeper, held = LeaseKeeper(file), Lease(str(file), 30.0)
     for _ in range(100):
         keeper.touch(clock.now)
         assert held.look() is None
@@ -55,7 +55,7 @@ def test_it_runs_out_when_the_last_touch_is_too_long_ago_and_says_so_once(clock:
 
 
 def test_a_process_that_begins_out_of_touch_has_only_what_is_left_of_the_lease(clock: Clock, file: Path) -> None:
-    Keeper(file).touch(clock.now - 28)
+    LeaseKeeper(file).touch(clock.now - 28)
     held = Lease(str(file), 30.0)
     assert held.look() is None
     clock.now += 3
@@ -70,7 +70,7 @@ def test_a_process_that_begins_out_of_touch_has_only_what_is_left_of_the_lease(c
 def test_what_says_nothing_is_no_touch_and_the_begin_counts(clock: Clock, file: Path, content: bytes) -> None:
     file.write_bytes(content)
     if content == b"from the future":
-        Keeper(file).touch(clock.now + 1000)
+        LeaseKeeper(file).touch(clock.now + 1000)
     held = Lease(str(file), 30.0)
     for _ in range(30):
         assert held.look() is None
@@ -80,7 +80,7 @@ def test_what_says_nothing_is_no_touch_and_the_begin_counts(clock: Clock, file: 
 
 
 def test_without_a_lease_it_never_runs_out(clock: Clock, file: Path) -> None:
-    Keeper(file).touch(clock.now)
+    LeaseKeeper(file).touch(clock.now)
     for held in (Lease(str(file), 0.0), Lease("", 30.0)):
         assert held.look() is None
         clock.now += 100_000
@@ -89,7 +89,7 @@ def test_without_a_lease_it_never_runs_out(clock: Clock, file: Path) -> None:
 
 @pytest.mark.parametrize("hours", [-2, 2])
 def test_the_wall_clock_changes_nothing(monkeypatch: pytest.MonkeyPatch, file: Path, hours: int) -> None:
-    keeper, held = Keeper(file), Lease(str(file), 30.0)
+    keeper, held = LeaseKeeper(file), Lease(str(file), 30.0)
     keeper.touch(lease.since_boot_s())
     assert held.look() is None
     shifted = time.time() + hours * 3600
@@ -112,7 +112,7 @@ def test_a_refused_connection_is_a_touch_and_silence_is_none(tmp_path: Path, sil
     for name, port in (("refused", free_port()), ("silent", silent_port)):
         file = tmp_path / name
         url = f"redis://127.0.0.1:{port}/0?socket_timeout=0.2"
-        channel = RedisChannel(url, node_id=NODE_ID, lease=Keeper(file))
+        channel = RedisChannel(url, node_id=NODE_ID, lease=LeaseKeeper(file))
         with pytest.raises(redis.RedisError):
             channel.append(b"report")
         touched[name] = file.read_bytes()
@@ -138,7 +138,7 @@ def test_which_answers_mean_that_nobody_is_served(error: redis.RedisError, is_to
 
 
 def test_a_full_disk_keeps_no_touch_from_being_written(file: Path) -> None:
-    keeper = Keeper(file)
+    keeper = LeaseKeeper(file)
     sizes = set()
     for at in (1.0, 99_999_999.25):
         keeper.touch(at)
@@ -148,7 +148,7 @@ def test_a_full_disk_keeps_no_touch_from_being_written(file: Path) -> None:
 
 def test_the_shim_begins_nothing_while_the_lease_is_over(tmp_path: Path) -> None:
     file = tmp_path / "lease"
-    Keeper(file).touch(lease.since_boot_s() - 5)
+    LeaseKeeper(file).touch(lease.since_boot_s() - 5)
     plan = msgspec.structs.replace(make_plan(tmp_path, make_launch(lease_s=1.5)), lease=str(file))
     end = Running(plan, "print('up', flush=True)").exit()
     assert (end.code, end.signal, end.cause) == (None, None, Cause.LEASE_LOST)
@@ -162,7 +162,7 @@ def test_the_shim_ends_a_process_whose_node_is_out_of_touch_and_no_other(tmp_pat
     in_touch = threading.Event()
 
     def keep() -> None:
-        keeper = Keeper(file)
+        keeper = LeaseKeeper(file)
         while not in_touch.wait(0.2):
             keeper.touch(lease.since_boot_s())
 

@@ -10,14 +10,14 @@ import pytest
 
 from tests.agent.plans import make_launch
 from worker_agent.daemon.control_plane import Rejected, Unreachable
-from worker_agent.daemon.core import Key
+from worker_agent.daemon.core import ReplicaKey
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.transfer import checkpoint_transfer
 from worker_agent.daemon.transfer.checkpoint_transfer import (
     CheckpointCache,
     CheckpointRefused,
     CheckpointUploads,
-    leads,
+    leads_gang,
 )
 from worker_agent.protocol.checkpoint import MARKER, Marker, Restore, name_of
 from worker_agent.protocol.states import Role
@@ -31,7 +31,7 @@ from worker_agent.replica.checkpoint_folder import (
     write_marker,
 )
 
-KEY = Key(7, 2)
+KEY = ReplicaKey(7, 2)
 
 
 def write(folder: Path, step: int, content: bytes = b"values") -> str:
@@ -228,16 +228,16 @@ def test_an_attempts_checkpoints_go_with_its_last_replica(tmp_path: Path) -> Non
         journal.record(launch)
     plan, _ = journal.write_plan(first)
     write(Path(plan.checkpoints), 10)
-    journal.remove(Key(1, first.attempt))
+    journal.remove(ReplicaKey(1, first.attempt))
     assert Path(plan.checkpoints).exists()
-    journal.remove(Key(2, second.attempt))
+    journal.remove(ReplicaKey(2, second.attempt))
     assert not Path(plan.checkpoints).exists()
 
 
 def test_one_process_of_a_gang_leads() -> None:
     with_chief = {"cluster": {"chief": ["a:1"], "worker": ["b:1"]}}
-    assert leads(make_launch(role=Role.WORKER, index=0))
-    assert not leads(make_launch(role=Role.WORKER, index=1))
-    assert not leads(make_launch(role=Role.WORKER, index=0, tf_config=with_chief))
-    assert leads(make_launch(role=Role.CHIEF, index=0, tf_config=with_chief))
-    assert not leads(make_launch(role=Role.PS, index=0, tf_config=with_chief))
+    assert leads_gang(make_launch(role=Role.WORKER, index=0))
+    assert not leads_gang(make_launch(role=Role.WORKER, index=1))
+    assert not leads_gang(make_launch(role=Role.WORKER, index=0, tf_config=with_chief))
+    assert leads_gang(make_launch(role=Role.CHIEF, index=0, tf_config=with_chief))
+    assert not leads_gang(make_launch(role=Role.PS, index=0, tf_config=with_chief))

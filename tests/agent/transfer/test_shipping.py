@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker_agent.daemon.core import Key
-from worker_agent.daemon.transfer.shipping_plan import ACKS_EVERY_S, RESEND_S, WINDOW_BYTES, Shipping
+from worker_agent.daemon.core import ReplicaKey
+from worker_agent.daemon.transfer.shipping_plan import ACKS_EVERY_S, RESEND_S, WINDOW_BYTES, ShippingPlan
 from worker_agent.protocol.codec import decode_report
 from worker_agent.protocol.envelope import open_envelope
 from worker_agent.protocol.reports import Records, ack_field
@@ -16,7 +16,7 @@ from worker_agent.replica.spool import Writer
 
 NODE = "0123456789ab"
 SECRET = b"s" * 32
-KEY = Key(7, 1)
+KEY = ReplicaKey(7, 1)
 FIELD = ack_field(7, 1, "trainer")
 
 
@@ -67,8 +67,8 @@ def channel() -> FakeChannel:
 
 
 @pytest.fixture
-def shipping(tmp_path: Path) -> Shipping:
-    shipping = Shipping(node_id=NODE, key=SECRET)
+def shipping(tmp_path: Path) -> ShippingPlan:
+    shipping = ShippingPlan(node_id=NODE, key=SECRET)
     shipping.add(KEY, tmp_path)
     return shipping
 
@@ -80,7 +80,7 @@ def write(folder: Path, *records: bytes) -> None:
     writer.close()
 
 
-def test_what_is_new_goes_out_once(tmp_path: Path, channel: FakeChannel, shipping: Shipping) -> None:
+def test_what_is_new_goes_out_once(tmp_path: Path, channel: FakeChannel, shipping: ShippingPlan) -> None:
     write(tmp_path, b"one", b"two")
     assert shipping.step(channel, now=0, clock=0)
     assert shipping.step(channel, now=0, clock=0.1)
@@ -92,7 +92,7 @@ def test_what_is_new_goes_out_once(tmp_path: Path, channel: FakeChannel, shippin
     assert [report.start for report in channel.reports()] == [0, 22]
 
 
-def test_the_writer_learns_what_is_stored(tmp_path: Path, channel: FakeChannel, shipping: Shipping) -> None:
+def test_the_writer_learns_what_is_stored(tmp_path: Path, channel: FakeChannel, shipping: ShippingPlan) -> None:
     write(tmp_path, b"one", b"two")
     writer = Writer(tmp_path / "trainer")
     shipping.step(channel, now=0, clock=0)
@@ -105,20 +105,20 @@ def test_the_writer_learns_what_is_stored(tmp_path: Path, channel: FakeChannel, 
 
 
 def test_both_streams_of_every_replica_go_out_until_it_is_dropped(tmp_path: Path, channel: FakeChannel) -> None:
-    shipping = Shipping(node_id=NODE, key=SECRET)
+    shipping = ShippingPlan(node_id=NODE, key=SECRET)
     for number in (1, 2):
-        shipping.add(Key(number, 1), tmp_path / str(number))
+        shipping.add(ReplicaKey(number, 1), tmp_path / str(number))
         for stream in ("trainer", "shim"):
             writer = Writer(tmp_path / str(number) / stream)
             writer.append(b"r")
             writer.close()
-    shipping.drop(Key(2, 1))
+    shipping.drop(ReplicaKey(2, 1))
     shipping.step(channel, now=0, clock=0)
     assert [(report.replica_id, report.stream) for report in channel.reports()] == [(1, "trainer"), (1, "shim")]
 
 
 def test_an_agent_that_starts_again_goes_on_where_it_was_acknowledged(
-    tmp_path: Path, channel: FakeChannel, shipping: Shipping
+    tmp_path: Path, channel: FakeChannel, shipping: ShippingPlan
 ) -> None:
     write(tmp_path, b"one", b"two")
     channel.cursors[FIELD] = 11
@@ -127,7 +127,7 @@ def test_an_agent_that_starts_again_goes_on_where_it_was_acknowledged(
 
 
 def test_the_window_holds_back_what_is_not_acknowledged(
-    tmp_path: Path, channel: FakeChannel, shipping: Shipping
+    tmp_path: Path, channel: FakeChannel, shipping: ShippingPlan
 ) -> None:
     write(tmp_path, *[bytes([n]) * 500_000 for n in range(20)])
     assert not shipping.step(channel, now=0, clock=0)
@@ -142,7 +142,7 @@ def test_the_window_holds_back_what_is_not_acknowledged(
 
 
 def test_what_was_lost_is_sent_again_and_what_only_waits_is_not(
-    tmp_path: Path, channel: FakeChannel, shipping: Shipping
+    tmp_path: Path, channel: FakeChannel, shipping: ShippingPlan
 ) -> None:
     write(tmp_path, b"one")
     shipping.step(channel, now=0, clock=0)
@@ -157,7 +157,7 @@ def test_what_was_lost_is_sent_again_and_what_only_waits_is_not(
 
 
 def test_a_control_plane_restored_from_a_backup_gets_it_again(
-    tmp_path: Path, channel: FakeChannel, shipping: Shipping
+    tmp_path: Path, channel: FakeChannel, shipping: ShippingPlan
 ) -> None:
     write(tmp_path, b"one", b"two")
     shipping.step(channel, now=0, clock=0)
@@ -171,7 +171,7 @@ def test_a_control_plane_restored_from_a_backup_gets_it_again(
 
 
 def test_how_far_a_stream_is_stored_is_known_once_it_was_asked_with_it_among_the_feeds(
-    tmp_path: Path, channel: FakeChannel, shipping: Shipping
+    tmp_path: Path, channel: FakeChannel, shipping: ShippingPlan
 ) -> None:
     assert not shipping.knows(KEY)
     channel.is_down = True
@@ -181,13 +181,13 @@ def test_how_far_a_stream_is_stored_is_known_once_it_was_asked_with_it_among_the
     channel.is_down = False
     shipping.step(channel, now=0, clock=1)
     assert shipping.knows(KEY)
-    shipping.add(Key(8, 1), tmp_path / "other")
-    assert not shipping.knows(Key(8, 1))
+    shipping.add(ReplicaKey(8, 1), tmp_path / "other")
+    assert not shipping.knows(ReplicaKey(8, 1))
     shipping.step(channel, now=0, clock=1)
-    assert shipping.knows(Key(8, 1))
+    assert shipping.knows(ReplicaKey(8, 1))
 
 
-def test_a_failure_on_the_way_moves_nothing(tmp_path: Path, channel: FakeChannel, shipping: Shipping) -> None:
+def test_a_failure_on_the_way_moves_nothing(tmp_path: Path, channel: FakeChannel, shipping: ShippingPlan) -> None:
     shipping.step(channel, now=0, clock=0)
     write(tmp_path, b"one")
     channel.is_down = True
@@ -212,7 +212,7 @@ def test_whatever_happens_everything_arrives_once_in_order(
 ) -> None:
     folder = tmp_path_factory.mktemp("spool")
     channel = FakeChannel()
-    shipping = Shipping(node_id=NODE, key=SECRET)
+    shipping = ShippingPlan(node_id=NODE, key=SECRET)
     shipping.add(KEY, folder)
     written: list[bytes] = []
     clock = 0.0
@@ -235,7 +235,7 @@ def test_whatever_happens_everything_arrives_once_in_order(
         elif event in ("down", "up"):
             channel.is_down = event == "down"
         elif event == "restart":
-            shipping = Shipping(node_id=NODE, key=SECRET)
+            shipping = ShippingPlan(node_id=NODE, key=SECRET)
             shipping.add(KEY, folder)
         elif event == "wait":
             clock += RESEND_S

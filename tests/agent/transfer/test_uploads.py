@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from worker_agent.daemon.control_plane import Rejected, Unreachable
-from worker_agent.daemon.core import Key
+from worker_agent.daemon.core import ReplicaKey
 from worker_agent.daemon.transfer import artifact_uploads
-from worker_agent.daemon.transfer.artifact_uploads import Uploader, artifact_name, files_of, metrics_of
+from worker_agent.daemon.transfer.artifact_uploads import ArtifactUploads, artifact_name, files_of, metrics_of
 from worker_agent.protocol.envelope import sign_request
 
-KEY = Key(7, 2)
+KEY = ReplicaKey(7, 2)
 
 
 AWAY = Unreachable("connection refused")
@@ -44,7 +44,7 @@ class FakeControlPlane:
 
 def deliver(plane: FakeControlPlane, folder: Path) -> None:
     done = threading.Event()
-    uploader = Uploader(plane, lambda key: done.set() if key == KEY else None)
+    uploader = ArtifactUploads(plane, lambda key: done.set() if key == KEY else None)
     uploader.add(KEY, folder)
     assert done.wait(10)
     uploader.close()
@@ -105,7 +105,7 @@ def test_a_program_cannot_end_the_deliveries_of_its_node(tmp_path: Path) -> None
                 raise UnicodeError("anything")
             taken.append(name)
 
-    uploader = Uploader(Signing(), lambda key: done.release())
+    uploader = ArtifactUploads(Signing(), lambda key: done.release())
     for folder in (hostile, harmless):
         uploader.add(KEY, folder)
     assert done.acquire(timeout=10)

@@ -14,7 +14,7 @@ from orchestrator.services.trials import probing, rehearsals
 from tests.factories import make_job, make_replica
 from tests.services.gang.gangs import make_gang_job, make_lab
 from worker_agent.protocol.codec import decode_command
-from worker_agent.protocol.commands import Probe, Withdraw
+from worker_agent.protocol.commands import Probe, WithdrawProbe
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.reports import Probed
 from worker_agent.protocol.states import Cause, JobStatus, Kind, Strategy
@@ -67,7 +67,7 @@ def test_a_stop_ends_what_is_being_built_and_another_one_alike_builds_its_own(no
     row = Preflight.objects.get()
     jobs.stop_job(job_id=job.pk, by=job.owner, now=now)
     command = decode_command(bytes(Command.objects.get(kind="withdraw").body))
-    assert isinstance(command, Withdraw)
+    assert isinstance(command, WithdrawProbe)
     assert command.preflight_id == row.pk
     row.refresh_from_db()
     assert (row.ended_at, row.asked.get().verdict) == (now, "")

@@ -22,7 +22,7 @@ import msgspec
 import structlog
 
 from worker_agent.daemon.settings import program_environment
-from worker_agent.daemon.transfer.program_store import CodeRefused, CodeStore
+from worker_agent.daemon.transfer.program_store import ProgramRefused, ProgramStore
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine.sandbox import TIMED_OUT
 from worker_agent.protocol.codec import encode_plan
@@ -53,7 +53,7 @@ class Built(NamedTuple):
 class Builder:
     """Builds programs below one data folder. Used by several threads."""
 
-    def __init__(self, data: Path, code: CodeStore, zygotes: Zygotes) -> None:
+    def __init__(self, data: Path, code: ProgramStore, zygotes: Zygotes) -> None:
         self._root = data / "probes"
         self._code = code
         self._zygotes = zygotes
@@ -71,7 +71,7 @@ class Builder:
         try:
             scratch.mkdir(parents=True, mode=0o700)
             return self._build(probe, folder, Trial(trains=probe.trains, time_s=probe.build_limit_s, gpus=gpus), wait)
-        except CodeRefused as error:
+        except ProgramRefused as error:
             why = str(error)[:1].lower() + str(error)[1:].rstrip(".")
             return Built([Finding("the program did not reach the node", why, "Check again")], tried=False)
         finally:

@@ -1,7 +1,7 @@
 """Whether the folder that a cluster shares for checkpoints can be written from this node.
 
 Tried as a checkpoint is written: a file is made, synced, renamed, and in the end removed. A network disk that hangs
-holds up nobody longer than `PATIENCE_S`. Called by `prober.py` before, and by the supervisor at each launch.
+holds up nobody longer than `PATIENCE_S`. Called by `prober.py` before, and by the runner at each launch.
 """
 
 import contextlib

@@ -3,7 +3,7 @@
 Each node opens the ports that it would have, for a few seconds, and visits those of the others until they answer: so
 both directions are tried, and it does not matter who hears of it first. A visitor says who it is; the host answers
 whether it sees the file that this visitor has put into the shared folder of checkpoints. Called by `prober.py`; the
-supervisor asks `bound` before a launch.
+runner asks `bound` before a launch.
 """
 
 import asyncio

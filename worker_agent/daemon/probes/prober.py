@@ -14,7 +14,7 @@ import structlog
 from worker_agent.daemon.probes import checkpoint_place
 from worker_agent.daemon.probes.building import Builder, Built
 from worker_agent.daemon.probes.port_check import Meeting
-from worker_agent.daemon.transfer.program_store import CodeStore
+from worker_agent.daemon.transfer.program_store import ProgramStore
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine.tpu_address import why_silent
 from worker_agent.protocol.commands import Probe
@@ -36,7 +36,7 @@ class Prober:
         data: Path,
         *,
         node_id: str,
-        code: CodeStore,
+        code: ProgramStore,
         zygotes: Zygotes,
         devices: Callable[[], list[Device]],
         tell: Callable[[Probed], None],

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import structlog
 
 from worker_agent.daemon.control_plane import ControlPlane, Rejected, Unreachable
-from worker_agent.daemon.core import Key
+from worker_agent.daemon.core import ReplicaKey
 
 METRICS_FILE = "metrics.json"
 
@@ -30,14 +30,14 @@ log = structlog.get_logger("uploads")
 
 
 class _Job(NamedTuple):
-    key: Key
+    key: ReplicaKey
     folder: Path
 
 
-class Uploader:
+class ArtifactUploads:
     """Delivers the artifacts of ended replicas, then calls `done(key)`."""
 
-    def __init__(self, control_plane: ControlPlane, done: Callable[[Key], None]) -> None:
+    def __init__(self, control_plane: ControlPlane, done: Callable[[ReplicaKey], None]) -> None:
         self._control_plane = control_plane
         self._done = done
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -45,7 +45,7 @@ class Uploader:
         self._thread = threading.Thread(target=self._run, name="uploads", daemon=True)
         self._thread.start()
 
-    def add(self, key: Key, folder: Path) -> None:
+    def add(self, key: ReplicaKey, folder: Path) -> None:
         """Deliver everything below `folder`."""
         self._jobs.put(_Job(key, folder))
 

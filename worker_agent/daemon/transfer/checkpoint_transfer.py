@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from worker_agent.daemon.control_plane import ControlPlane, Rejected, Unreachable
-from worker_agent.daemon.core import Key
+from worker_agent.daemon.core import ReplicaKey
 from worker_agent.protocol.checkpoint import MARKER, Marker, Restore, is_name, order_of, problem_of
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.states import Role
@@ -96,11 +96,11 @@ class CheckpointUploads:
     ended (`finish`) when nothing of it is left to send.
     """
 
-    def __init__(self, control_plane: ControlPlane, done: Callable[[Key], None]) -> None:
+    def __init__(self, control_plane: ControlPlane, done: Callable[[ReplicaKey], None]) -> None:
         self._control_plane = control_plane
         self._done = done
-        self._folders: dict[Key, Path] = {}
-        self._ended: set[Key] = set()
+        self._folders: dict[ReplicaKey, Path] = {}
+        self._ended: set[ReplicaKey] = set()
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._closed = threading.Event()
@@ -108,13 +108,13 @@ class CheckpointUploads:
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
-    def follow(self, key: Key, folder: Path) -> None:
+    def follow(self, key: ReplicaKey, folder: Path) -> None:
         """From now on, send what appears in `folder`."""
         with self._lock:
             self._folders[key] = folder
         self._changed.set()
 
-    def finish(self, key: Key) -> None:
+    def finish(self, key: ReplicaKey) -> None:
         """The replica has ended: send what is left, then say so."""
         with self._lock:
             self._ended.add(key)
@@ -142,7 +142,7 @@ class CheckpointUploads:
                     self._done(key)
             self._pause_s = POLL_S if is_well else min(_LONGEST_PAUSE_S, self._pause_s * 2)
 
-    def _send_all(self, key: Key, folder: Path) -> bool:
+    def _send_all(self, key: ReplicaKey, folder: Path) -> bool:
         """Whether everything complete in the folder is settled: taken, or refused for good."""
         try:
             while (checkpoint := _newest_outgoing(folder)) is not None:
@@ -157,7 +157,7 @@ class CheckpointUploads:
             return False
         return True
 
-    def _send(self, key: Key, checkpoint: Path) -> None:
+    def _send(self, key: ReplicaKey, checkpoint: Path) -> None:
         """Raises `Unreachable` for what may pass; a refusal is told and settled."""
         plane, name = self._control_plane, checkpoint.name
         try:
@@ -178,7 +178,7 @@ class CheckpointUploads:
             log.warning("checkpoint refused", replica=key.replica_id, name=name, reason=str(error))
 
 
-def leads(launch: Launch) -> bool:
+def leads_gang(launch: Launch) -> bool:
     """Whether this process speaks for its gang, and so writes its checkpoints."""
     if launch.role is Role.CHIEF:
         return True

@@ -1,7 +1,7 @@
 """The user's program on the node: fetched once by content, unpacked afresh for every replica, trusted in nothing.
 
 What an archive may hold is said in `protocol/job/archive.py`; it is checked here again, before and while it is
-unpacked. Called by the supervisor; every refusal is a sentence for the job's owner.
+unpacked. Called by the runner; every refusal is a sentence for the job's owner.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ KEPT_S = 30 * 86_400.0
 _FETCH_S = 60.0
 
 
-class CodeRefused(Exception):
+class ProgramRefused(Exception):
     """The program cannot be had, or must not be unpacked: the message says why."""
 
 
-class CodeStore:
+class ProgramStore:
     """Programs by digest, below one data folder. Used by several threads."""
 
     def __init__(self, data: Path, control_plane: ControlPlane) -> None:
@@ -38,7 +38,7 @@ class CodeStore:
     def install(self, code: CodeRef, folder: Path, *, wait: Callable[[float], bool]) -> None:
         """Put the program into `folder`, emptied before. `wait(s)` pauses, and is true when nobody waits any more."""
         if len(code.sha256) != 64 or not set(code.sha256) <= set("0123456789abcdef"):
-            raise CodeRefused("The job names its code by something that is not a SHA-256 digest.")
+            raise ProgramRefused("The job names its code by something that is not a SHA-256 digest.")
         entry = _entry_of(code)
         blob = self._root / code.sha256
         with self._locks.setdefault(code.sha256, threading.Lock()):
@@ -56,7 +56,7 @@ class CodeStore:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(blob, target)
         if not folder.joinpath(*entry).is_file():
-            raise CodeRefused(f"The archive has no file {code.entry!r}, which is to be run.")
+            raise ProgramRefused(f"The archive has no file {code.entry!r}, which is to be run.")
 
     def _prune(self) -> None:
         """Drop what no replica has used for long, and what a download that was cut off has left."""
@@ -71,10 +71,10 @@ class CodeStore:
             try:
                 self._control_plane.download_code(sha256, blob)
             except Rejected as error:
-                raise CodeRefused(f"The control plane did not give the code: {error}") from error
+                raise ProgramRefused(f"The control plane did not give the code: {error}") from error
             except Unreachable as error:
                 if waited_s >= _FETCH_S or wait(pause_s):
-                    raise CodeRefused(f"The code could not be fetched from the control plane: {error}.") from error
+                    raise ProgramRefused(f"The code could not be fetched from the control plane: {error}.") from error
                 waited_s += pause_s
                 pause_s = min(5.0, pause_s * 2) * random.uniform(0.8, 1.2)
             else:
@@ -82,7 +82,7 @@ class CodeStore:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Extract a zip archive into an empty folder; raises `CodeRefused` for anything but plain files in it."""
+    """Extract a zip archive into an empty folder; raises `ProgramRefused` for anything but plain files in it."""
     try:
         with opened(archive) as content:
             for member in content.infolist():
@@ -95,11 +95,11 @@ def unpack(archive: Path, folder: Path) -> None:
                     for chunk in chunks(content, member):
                         out.write(chunk)
     except ArchiveRefused as error:
-        raise CodeRefused(str(error)) from error
+        raise ProgramRefused(str(error)) from error
 
 
 def _entry_of(code: CodeRef) -> tuple[str, ...]:
     try:
         return safe_parts(code.entry)
     except ArchiveRefused as error:
-        raise CodeRefused(str(error)) from error
+        raise ProgramRefused(str(error)) from error

@@ -20,11 +20,11 @@ import structlog
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from worker_agent.daemon.core import Key
-from worker_agent.daemon.transfer.shipping_plan import Channel, Shipping
+from worker_agent.daemon.core import ReplicaKey
+from worker_agent.daemon.transfer.shipping_plan import Channel, ShippingPlan
 from worker_agent.protocol.reports import REPORTS_KEY, Ack, Heartbeat, Hello, Probed, Report, acks_key
 from worker_agent.replica.folder import notify
-from worker_agent.replica.lease import Keeper, since_boot_s
+from worker_agent.replica.lease import LeaseKeeper, since_boot_s
 
 POLL_S = 0.5
 RETRY_S = 0.5
@@ -39,7 +39,7 @@ class RedisChannel:
     Whatever shows that this node is not cut off is written to the lease, with the time at which it was asked.
     """
 
-    def __init__(self, redis_url: str, *, node_id: str, lease: Keeper) -> None:
+    def __init__(self, redis_url: str, *, node_id: str, lease: LeaseKeeper) -> None:
         self._lease = lease
         self._acks_key = acks_key(node_id)
         self._redis: Any = redis.Redis.from_url(
@@ -109,7 +109,7 @@ class Shipper:
 
     def __init__(
         self,
-        shipping: Shipping,
+        shipping: ShippingPlan,
         *,
         channel: Channel,
         notify_path: str,
@@ -121,7 +121,7 @@ class Shipper:
         self._notify_path = notify_path
         self._told: deque[Ack | Probed] = deque(maxlen=TOLD_KEPT)
         self._heartbeat: Heartbeat | None = None
-        self._changes: deque[tuple[Key, Path | None]] = deque()
+        self._changes: deque[tuple[ReplicaKey, Path | None]] = deque()
         self._drained = threading.Event()
         self._is_drain_asked = False
         self._closing = threading.Event()
@@ -132,16 +132,16 @@ class Shipper:
         """Begin to ship."""
         self._thread.start()
 
-    def add(self, key: Key, spool: Path) -> None:
+    def add(self, key: ReplicaKey, spool: Path) -> None:
         """Begin with a replica's streams."""
         self._changes.append((key, spool))
         self.wake()
 
-    def knows(self, key: Key) -> bool:
+    def knows(self, key: ReplicaKey) -> bool:
         """Whether the control plane has been asked how far this replica's streams are stored."""
         return self._shipping.knows(key)
 
-    def drop(self, key: Key) -> None:
+    def drop(self, key: ReplicaKey) -> None:
         """End with a replica's streams."""
         self._changes.append((key, None))
 

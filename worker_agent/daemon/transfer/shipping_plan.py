@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from worker_agent.daemon.core import Key
+from worker_agent.daemon.core import ReplicaKey
 from worker_agent.protocol.codec import encode
 from worker_agent.protocol.envelope import seal
 from worker_agent.protocol.records import Stream
@@ -38,10 +38,10 @@ class Channel(Protocol):
 
 
 @dataclass(slots=True)
-class Feed:
+class ShippedStream:
     """One stream of one replica on its way: `acked` ≤ reader.offset; `last_entry` is what was shipped last."""
 
-    key: Key
+    key: ReplicaKey
     stream: Stream
     reader: Reader
     acked: int = 0
@@ -49,28 +49,28 @@ class Feed:
     last_entry: bytes = b""
 
 
-class Shipping:
+class ShippingPlan:
     """What to ship, acknowledge and repeat: the logic, with clock and channel given. Not for several threads."""
 
     def __init__(self, *, node_id: str, key: bytes) -> None:
         self._node_id = node_id
         self._key = key
-        self._feeds: dict[str, Feed] = {}
+        self._feeds: dict[str, ShippedStream] = {}
         self._acks_read_at = float("-inf")
-        self._known: frozenset[Key] = frozenset()
+        self._known: frozenset[ReplicaKey] = frozenset()
 
-    def knows(self, key: Key) -> bool:
+    def knows(self, key: ReplicaKey) -> bool:
         """Whether the control plane has been asked how far this replica's streams are stored. For any thread."""
         return key in self._known
 
-    def add(self, key: Key, spool: Path) -> None:
+    def add(self, key: ReplicaKey, spool: Path) -> None:
         """Begin with a replica's streams, at their beginning until an acknowledgement says otherwise."""
         for stream in Stream:
             field = ack_field(key.replica_id, key.attempt, stream)
-            self._feeds.setdefault(field, Feed(key, stream, Reader(spool / stream)))
+            self._feeds.setdefault(field, ShippedStream(key, stream, Reader(spool / stream)))
         self._acks_read_at = float("-inf")
 
-    def drop(self, key: Key) -> None:
+    def drop(self, key: ReplicaKey) -> None:
         """The replica is forgotten."""
         self._feeds = {field: feed for field, feed in self._feeds.items() if feed.key != key}
 
@@ -111,7 +111,7 @@ class Shipping:
                 feed.reader.acknowledge(offset)
         self._known = frozenset(feed.key for feed in self._feeds.values())
 
-    def _rewind_if_lost(self, channel: Channel, feed: Feed, *, clock: float) -> None:
+    def _rewind_if_lost(self, channel: Channel, feed: ShippedStream, *, clock: float) -> None:
         """Begin again at the acknowledged offset when what was shipped is neither stored nor waiting."""
         if feed.reader.offset <= feed.acked or clock - feed.progress_at < RESEND_S:
             return
@@ -119,7 +119,7 @@ class Shipping:
         if not channel.is_waiting(feed.last_entry):
             feed.reader.offset = feed.acked
 
-    def _ship(self, channel: Channel, feed: Feed, *, now: float, clock: float) -> bool:
+    def _ship(self, channel: Channel, feed: ShippedStream, *, now: float, clock: float) -> bool:
         while feed.reader.offset - feed.acked < WINDOW_BYTES:
             if feed.reader.offset == feed.acked:
                 feed.progress_at = clock
