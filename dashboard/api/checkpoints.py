@@ -15,7 +15,7 @@ from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS
 from dashboard.downloads import attachment, bytes_attachment
 from dashboard.requests import SignedIn
-from orchestrator.queries import checkpoints, jobs
+from orchestrator.queries import checkpoints, jobs, rows
 from orchestrator.services.checkpoints import checkpoint_store as store
 from orchestrator.services.jobs import jobs as service
 
@@ -35,7 +35,9 @@ class Checkpoint(Schema):
     metrics: dict[str, Any]
     size_bytes: int
     sha256: str = Field(description="Of its marker, which names every file with its own SHA-256.")
-    best: bool = Field(description="The lowest validation loss; where there is none, the lowest loss.")
+    best: bool = Field(
+        validation_alias="is_best", description="The lowest validation loss; where there is none, the lowest loss."
+    )
     where: Literal["store", "folder", "node"] = Field(
         description="In Trainyard's store, in the folder that the nodes share, or still on its node."
     )
@@ -44,12 +46,16 @@ class Checkpoint(Schema):
     created_at: datetime
     url: str | None = Field(description="Where it can be downloaded as a tar file, if it is in the store.")
 
+    @staticmethod
+    def resolve_url(row: rows.Checkpoint) -> str | None:
+        """Its address here."""
+        return reverse("api-1:download_checkpoint", args=[row.job_id, row.pk]) if row.where == "store" else None
+
 
 @router.get("/jobs/{int:job_id}/checkpoints", response={200: list[Checkpoint], **PROBLEMS}, summary="Its checkpoints")
-def list_checkpoints(request: SignedIn, job_id: int) -> list[dict[str, Any]]:
+def list_checkpoints(request: SignedIn, job_id: int) -> list[rows.Checkpoint]:
     """Newest first. Kept are as many as the job asked for, and the best."""
-    job = jobs.get(request.user, job_id)
-    return [_shown(view) for view in checkpoints.of_job(job)]
+    return checkpoints.of_job(jobs.get(request.user, job_id))
 
 
 @router.get(
@@ -116,15 +122,3 @@ def fetched(request: HttpRequest, checkpoint_id: int, file: str) -> HttpResponse
 
 def _pieces(request: HttpRequest) -> Iterator[bytes]:
     return iter(partial(request.read, PIECE_BYTES), b"")
-
-
-def _shown(view: checkpoints.CheckpointView) -> dict[str, Any]:
-    row = view.row
-    url = reverse("api-1:download_checkpoint", args=[row.job_id, row.pk]) if view.where == checkpoints.STORE else None
-    return {
-        "id": row.pk,
-        **{name: getattr(row, name) for name in Checkpoint.model_fields if hasattr(row, name)},
-        "best": view.best,
-        "where": view.where,
-        "url": url,
-    }

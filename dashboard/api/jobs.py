@@ -177,7 +177,7 @@ def get_log(
 
 
 @router.get("/jobs/{int:job_id}/restarts", response={200: list[shapes.Restart], **PROBLEMS}, summary="Its restarts")
-def list_restarts(request: SignedIn, job_id: int) -> list[restarts.RestartView]:
+def list_restarts(request: SignedIn, job_id: int) -> list[restarts.Restart]:
     """The first one first: why, where, and how many steps and seconds each cost."""
     return restarts.of_job(jobs.get(request.user, job_id))
 

@@ -4,7 +4,7 @@ Every page loads this library. The browser's `js/base/format.js` follows the sam
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from django import template
@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from orchestrator.domain.gang.reasons import sentence_in
 from orchestrator.domain.job.strategies import WORDS
 
 register = template.Library()
@@ -29,6 +30,7 @@ TONES = {
     "paused": "amber",
     "stopping": "grey",
     "succeeded": "green",
+    "completed": "green",
     "failed": "red",
     "stopped": "grey",
     "ready": "green",
@@ -42,8 +44,10 @@ TONES = {
     "starting": "teal",
     "exited": "grey",
 }
-SHAPES = {"assigned": "submitted", "starting": "launching", "exited": "stopped"}
+SHAPES = {"completed": "succeeded", "assigned": "submitted", "starting": "launching", "exited": "stopped"}
 STRATEGIES = {strategy.value: words.label for strategy, words in WORDS.items()}
+METRICS_SHOWN = 4
+HEADLINE_CHARS = 200
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 SPARK_WIDTH, SPARK_HEIGHT = 100, 28
 
@@ -105,10 +109,9 @@ def figure(value: object) -> str:
 
 
 @register.filter
-def percent(value: object, digits: int = 0) -> str:
-    """A share (0 to 1) in percent, without the sign."""
-    number = _number(value)
-    return MISSING if number is None else f"{number * 100:.{digits}f}"
+def headline_metrics(metrics: Mapping[str, object]) -> list[tuple[str, object]]:
+    """The first few, those of validation before the others: a person chooses by them."""
+    return sorted(metrics.items(), key=lambda item: not item[0].startswith("val_"))[:METRICS_SHOWN]
 
 
 @register.filter
@@ -137,6 +140,20 @@ def duration(seconds: object) -> str:
     if days:
         return f"{days} d {hours % 24} h"
     return f"{hours} h {minutes % 60:02d} min" if hours else f"{minutes} min"
+
+
+@register.filter
+def to_the_second(seconds: float | None) -> str:
+    """As other durations, but to the second below ten minutes: 2 min 05 s."""
+    minutes, rest = divmod(round(seconds or 0), 60)
+    return f"{minutes} min {rest:02d} s" if 0 < minutes < 10 else duration(seconds and round(seconds))
+
+
+@register.filter
+def headline(reason: str) -> str:
+    """The first line of a reason, without the lines of the log that follow it."""
+    first = sentence_in(reason).partition("\n")[0]
+    return first if len(first) <= HEADLINE_CHARS else first[:HEADLINE_CHARS].rstrip() + "…"
 
 
 @register.simple_tag

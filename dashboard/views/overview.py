@@ -10,8 +10,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from dashboard.requests import SignedIn
-from dashboard.templatetags.trainyard import duration
-from dashboard.views.job.words import JobRow, headline
+from dashboard.templatetags.trainyard import duration, headline
+from dashboard.views.job.words import JobRow
 from dashboard.views.machines import machine_rows
 from dashboard.views.tiles import Tile
 from orchestrator.queries import jobs as job_queries

@@ -1,5 +1,7 @@
 """Jobs, their attempts and replicas, the program they run and what they leave."""
 
+from typing import Literal
+
 from django.conf import settings
 from django.db import models
 
@@ -201,6 +203,16 @@ class Replica(models.Model):
         """What ended it, as the frozen message; None while it lives."""
         return typed(self.ending, Ending) if self.ending else None
 
+    @property
+    def outcome(self) -> str:
+        """How it stands: its status; of one that has exited, how it ended."""
+        if self.status != ReplicaStatus.EXITED:
+            return self.status
+        if (ending := self.typed_ending) is None:
+            return "stopped"
+        status = JobStatus.PAUSED if ending.saved else ending.row.status
+        return "completed" if status is JobStatus.SUCCEEDED else status.value
+
 
 class Replacement(models.Model):
     """Processes of an attempt that were launched anew while the rest of the gang went on: the ledger within an attempt.
@@ -239,8 +251,11 @@ class Artifact(models.Model):
 
 class Checkpoint(models.Model):
     """A complete checkpoint: in the folder `place` that the nodes share or, with `place` "", on its way from its node
-    to Trainyard's own store, `<checkpoint root>/<job>/<name>/`. A launch may begin with it once it is `usable`.
+    to Trainyard's own store, `<checkpoint root>/<job>/<name>/`. A launch may begin with it once it is `usable`. Whether
+    it `is_best` of its job is no column: `queries/checkpoints.py` looks at all of them.
     """
+
+    is_best = False
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="checkpoints")
     attempt = models.PositiveIntegerField()
@@ -260,3 +275,8 @@ class Checkpoint(models.Model):
 
     def __str__(self) -> str:
         return f"step {self.step} of j-{self.job_id}"
+
+    @property
+    def where(self) -> Literal["store", "folder", "node"]:
+        """Where it lies: in Trainyard's own store, in the folder that the nodes share, or still on its node."""
+        return "folder" if self.place else "store" if self.usable else "node"

@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from typing import Any
 
 from django.conf import settings
@@ -12,13 +13,12 @@ from django.conf import settings
 from dashboard.templatetags.trainyard import MISSING, figure, group, replica_name
 from dashboard.views.job.checkpoints import checkpoints_of
 from dashboard.views.job.pausing import pausing_of
-from dashboard.views.job.restarts import restarts_of
 from dashboard.views.job.strategy import strategy_panel
 from dashboard.views.job.timeline import timeline_of
-from dashboard.views.job.words import JobRow, failure_of, gang_of, is_over, may_change, replica_state
+from dashboard.views.job.words import JobRow, failure_of, gang_of, is_over, may_change
 from dashboard.views.tiles import Tile
 from orchestrator.queries import jobs as job_queries
-from orchestrator.queries import telemetry
+from orchestrator.queries import restarts, telemetry
 from orchestrator.queries.rows import Job, Replica, User
 from worker_agent.protocol.reports import RunningReplica
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus
@@ -45,8 +45,6 @@ class ReplicaRow:
     colour: int
     name: str
     log: str
-    shape: str
-    label: str
     devices: str
     cpu: float | None
     memory: int | None
@@ -65,7 +63,8 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
     present = next((each for each in attempts if each.number == job.attempt), None)
     failed = failure_of(job, gang, blame=present.blame if present else "")
     if failed:
-        rows.sort(key=lambda row: row.shape not in ("failed", "lost"))
+        rows.sort(key=lambda row: row.replica.outcome not in ("failed", "lost"))
+    restarted = restarts.of_job(job)
     row, changeable, over = JobRow.of(job, now=now), may_change(job, user), is_over(job)
     checkpoints = checkpoints_of(job)
     began_at = present.resumed_step if present else None
@@ -91,7 +90,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
         "at_work": sum(replica.status == ReplicaStatus.RUNNING for replica in gang),
         "attempts": attempts,
         "timeline": timeline_of(job, attempts, everybody, now=now),
-        "restarts": restarts_of(job),
+        "restarts": list(zip(restarted, accumulate(int(each.counted) for each in restarted), strict=True)),
         "checkpoints": checkpoints,
         "files": job_queries.artifacts(job),
         "ends_at": now + timedelta(seconds=row.remaining_s) if row.remaining_s is not None else None,
@@ -121,7 +120,6 @@ def _in_order(job: Job) -> list[Replica]:
 
 
 def _replica_row(replica: Replica, place: int) -> ReplicaRow:
-    shape, label = replica_state(replica)
     beat = _beat_of(replica)
     return ReplicaRow(
         replica=replica,
@@ -129,8 +127,6 @@ def _replica_row(replica: Replica, place: int) -> ReplicaRow:
         colour=place % SERIES_COLOURS + 1,
         name=replica_name(str(replica)),
         log=f"{replica}.{replica.incarnation}" if replica.superseded else str(replica),
-        shape=shape,
-        label=label,
         devices=_devices(replica),
         cpu=beat.cpu_percent if beat else None,
         memory=beat.memory_bytes if beat else None,

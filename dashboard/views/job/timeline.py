@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from dashboard.templatetags.trainyard import replica_name
-from dashboard.views.job.words import is_over, replica_state
+from dashboard.views.job.words import is_over
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries.rows import Attempt, Job, Replica
 
@@ -98,13 +98,12 @@ def _bars(replica: Replica, since: datetime, start: datetime, span_s: float, *, 
     ended = (replica.ended_at - start).total_seconds() if replica.ended_at else (span_s if over else None)
     ran = (replica.started_at - start).total_seconds() if replica.started_at else None
     name = replica_name(str(replica))
-    shape, word = replica_state(replica)
     yield Bar("start", begun, ended if ran is None else ran, f"{name}: starting")
     if ran is not None:
         yield Bar("run", ran, ended, f"{name}: running on {replica.node_name}")
-    if ended is not None and replica.ended_at and shape in ("failed", "lost", "stopped", "paused"):
-        kind = "stop" if shape in ("stopped", "paused") else "fail"
-        yield Bar(kind, max(ended - span_s * ENDING_SHARE, begun), ended, f"{name}: {word.lower()}")
+    if ended is not None and replica.ended_at and replica.outcome in ("failed", "lost", "stopped", "paused"):
+        kind = "stop" if replica.outcome in ("stopped", "paused") else "fail"
+        yield Bar(kind, max(ended - span_s * ENDING_SHARE, begun), ended, f"{name}: {replica.outcome}")
 
 
 def _ticks(start: datetime, span_s: float) -> list[dict[str, Any]]:

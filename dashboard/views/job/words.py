@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from dashboard.templatetags.trainyard import duration
+from dashboard.templatetags.trainyard import duration, headline
 from orchestrator.domain.gang.reasons import sentence_in
 from orchestrator.domain.lifecycle import TERMINAL_JOB
 from orchestrator.queries.jobs import began_at, progress_of, remaining_s
 from orchestrator.queries.rows import Job, Replica, User
 from worker_agent.protocol.causes import Blame, row_of
-from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
+from worker_agent.protocol.states import Cause, JobStatus, Strategy
 
-HEADLINE_CHARS = 200
 TONE_OF_PROGRESS = {
     "failed": "red",
     "stopped": "grey",
@@ -81,12 +80,6 @@ def gang_of(spec: dict[str, Any]) -> dict[str, int]:
     return {"processes": workers + beside, "devices": workers * int(spec.get("devices_per_worker", 1))}
 
 
-def headline(reason: str) -> str:
-    """The first line of a reason, without the lines of the log that follow it."""
-    first = sentence_in(reason).partition("\n")[0]
-    return first if len(first) <= HEADLINE_CHARS else first[:HEADLINE_CHARS].rstrip() + "…"
-
-
 def failure_of(job: Job, gang: Sequence[Replica], *, blame: str) -> dict[str, str] | None:
     """Why a failed (or restarting) job ended: what, the rest of it, the last lines of the log, and the remedy.
 
@@ -122,12 +115,3 @@ def may_change(job: Job, user: User) -> bool:
 def is_over(job: Job) -> bool:
     """The job will not move any more."""
     return JobStatus(job.status) in TERMINAL_JOB
-
-
-def replica_state(replica: Replica) -> tuple[str, str]:
-    """Shape and word for a replica: an ended one by how it ended."""
-    if replica.status != ReplicaStatus.EXITED:
-        return replica.status, replica.status.capitalize()
-    ending = replica.typed_ending
-    status = JobStatus.PAUSED if ending and ending.saved else ending.row.status if ending else JobStatus.STOPPED
-    return status.value, "Completed" if status is JobStatus.SUCCEEDED else status.capitalize()

@@ -1,7 +1,6 @@
 """One node: its load, devices and history; administrators cordon, drain, rename and remove it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,10 +11,9 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.requests import SignedIn
 from dashboard.views.answers import page
-from dashboard.views.job.words import replica_state
 from dashboard.views.machines import machine_rows
 from orchestrator.queries import machines, telemetry
-from orchestrator.queries.rows import Job, Node, Replica
+from orchestrator.queries.rows import Node
 from orchestrator.services.errors import Conflict, Forbidden, Invalid, words_of
 from orchestrator.services.nodes import dirty
 from orchestrator.services.nodes import nodes as node_services
@@ -108,24 +106,6 @@ def _state(request: SignedIn, node_id: str) -> dict[str, Any]:
         "has_gpu": "gpu" in kinds,
         "dirty": machines.dirty(found),
         "running": [replica for replica in replicas if replica.held],
-        "past": [_past(replica) for replica in replicas if not replica.held],
+        "past": [replica for replica in replicas if not replica.held],
         "events": machines.node_events(found, limit=EVENTS_SHOWN),
     }
-
-
-@dataclass(frozen=True)
-class PastReplica:
-    """A process that ran here, with the shape and the word of how it ended, as its job's page says it."""
-
-    job: Job
-    job_id: int
-    role: str
-    index: int
-    reason: str
-    ended_at: datetime | None
-    shape: str
-    word: str
-
-
-def _past(row: Replica) -> PastReplica:
-    return PastReplica(row.job, row.job_id, row.role, row.index, row.reason, row.ended_at, *replica_state(row))

@@ -11,12 +11,12 @@ from dashboard.templatetags.trainyard import (
     figure,
     filesize,
     group,
-    percent,
+    headline,
     share,
     sparkline,
     when,
 )
-from dashboard.views.job.words import gang_of, headline
+from dashboard.views.job.words import gang_of
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,6 @@ def test_sizes_and_shares() -> None:
         "1.5\u202fkB",
         "33.1\u202fGB",
     ]
-    assert percent(0.4404, 1) == "44.0"
     assert [share(5, 10), share(20, 10), share(7, 10, 2)] == ["50.000", "100.000", "50.000"]
 
 

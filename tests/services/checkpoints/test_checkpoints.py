@@ -90,21 +90,20 @@ def say(replica: Replica, step: int, *, shared: bool = False, kept: list[str] | 
 def test_one_is_usable_when_all_of_it_has_arrived(root: Path) -> None:
     replica = make_replica()
     say(replica, 20)
-    (view,) = queries.of_job(replica.job)
-    assert (view.where, view.row.usable, view.row.metrics) == ("node", False, {"loss": "NaN"})
+    (row,) = queries.of_job(replica.job)
+    assert (row.where, row.usable, row.metrics) == ("node", False, {"loss": "NaN"})
     address = {"node": replica.node, "replica_id": replica.pk, "attempt": replica.attempt}
     offered = checkpoint_store.offer(**address, marker=marker_of(replica, 20))
     assert (sorted(offered.missing), offered.row) == (sorted(CONTENT), None)
     checkpoint_store.take(
-        **address, name=view.row.name, file="state.index", chunks=iter([CONTENT["state.index"][:2], b"dex"])
+        **address, name=row.name, file="state.index", chunks=iter([CONTENT["state.index"][:2], b"dex"])
     )
     assert checkpoint_store.offer(**address, marker=marker_of(replica, 20)).missing == ["state.data-00000-of-00001"]
     with pytest.raises(Invalid):
-        checkpoint_store.take(**address, name=view.row.name, file="state.data-00000-of-00001", chunks=[b"torn"])
-    row = send(replica, 20)
-    assert row.pk == view.row.pk
-    (view,) = queries.of_job(replica.job)
-    assert (view.where, view.row.step, view.row.metrics) == ("store", 20, {"val_loss": 0.05})
+        checkpoint_store.take(**address, name=row.name, file="state.data-00000-of-00001", chunks=[b"torn"])
+    assert send(replica, 20).pk == row.pk
+    (row,) = queries.of_job(replica.job)
+    assert (row.where, row.step, row.metrics) == ("store", 20, {"val_loss": 0.05})
     place = root / str(replica.job_id) / row.name
     assert sorted(path.name for path in place.iterdir()) == sorted([MARKER, *CONTENT])
     assert hashlib.sha256((place / MARKER).read_bytes()).hexdigest() == row.sha256
@@ -118,7 +117,7 @@ def test_the_store_keeps_the_last_ones_and_the_best_and_what_a_job_waits_for(roo
     rows = {step: send(replica, step, metrics={"val_loss": losses[step]}) for step in (10, 20)}
     waiting = make_job(spec={"resume_from": rows[10].pk})
     rows |= {step: send(replica, step, metrics={"val_loss": losses[step]}) for step in (30, 40, 50)}
-    assert [(view.row.step, view.best) for view in queries.of_job(replica.job)] == [
+    assert [(row.step, row.is_best) for row in queries.of_job(replica.job)] == [
         (50, False),
         (40, False),
         (20, True),
@@ -126,7 +125,7 @@ def test_the_store_keeps_the_last_ones_and_the_best_and_what_a_job_waits_for(roo
     ]
     Job.objects.filter(pk=waiting.pk).update(status=JobStatus.STOPPED)
     send(replica, 60, metrics={"val_loss": 0.9})
-    assert [view.row.step for view in queries.of_job(replica.job)] == [60, 50, 20]
+    assert [row.step for row in queries.of_job(replica.job)] == [60, 50, 20]
     assert len(list((root / str(replica.job_id)).iterdir())) == 3
 
 
@@ -232,17 +231,17 @@ def test_in_a_shared_folder_the_training_decides_what_is_kept(now) -> None:
     replica = launch(job, now)[0]
     say(replica, 10, shared=True, kept=["step-0000000010-a1"])
     say(replica, 20, shared=True, kept=["step-0000000020-a1"])
-    (view,) = queries.of_job(job)
-    assert (view.where, view.row.step, view.row.place) == ("folder", 20, f"/mnt/ck/j-{job.pk}")
-    wanted = msgspec.structs.replace(job.typed_spec, resume_from=view.row.pk, cluster=job.cluster.name, epochs=9)
+    (row,) = queries.of_job(job)
+    assert (row.where, row.step, row.place) == ("folder", 20, f"/mnt/ck/j-{job.pk}")
+    wanted = msgspec.structs.replace(job.typed_spec, resume_from=row.pk, cluster=job.cluster.name, epochs=9)
     ((_, live),) = checkpoint_registry.source_of(wanted, by=job.owner).errors
     assert "wait for its end, or stop it" in live
     Job.objects.filter(pk=job.pk).update(status=JobStatus.SUCCEEDED.value)
     assert checkpoint_registry.source_of(wanted, by=job.owner).errors == ()
-    restore = checkpoint_registry.restore_for(view.row, role=Role.WORKER, strategy=Strategy.MULTI_WORKER_MIRRORED)
+    restore = checkpoint_registry.restore_for(row, role=Role.WORKER, strategy=Strategy.MULTI_WORKER_MIRRORED)
     assert restore.folder == f"/mnt/ck/j-{job.pk}/step-0000000020-a1"
     with pytest.raises(Conflict):
-        checkpoint_store.archive(user=job.owner, job_id=job.pk, checkpoint_id=view.row.pk)
+        checkpoint_store.archive(user=job.owner, job_id=job.pk, checkpoint_id=row.pk)
 
 
 def test_parameter_servers_read_it_in_the_chief_alone() -> None:
