@@ -37,7 +37,7 @@ def post(*, node: Node, replica: Replica | None, now: datetime, build: Callable[
     """Write one command (built with its own id) and send it on commit."""
     row = Command.objects.create(node=node, replica=replica, kind="", body=b"", created_at=now)
     message = build(row.pk)
-    row.kind = type(message).__name__.lower()
+    row.kind = str(message.__struct_config__.tag)
     row.body = encode(message)
     row.save(update_fields=["kind", "body"])
     transaction.on_commit(partial(send, row, now=now))
