@@ -7,81 +7,88 @@ is wrong. So the browser and REST answer alike, and a form shown again holds exa
 
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dashboard.labels import in_labels
 from orchestrator.domain.job.recipes import ParamInfo
-from orchestrator.domain.job.strategies import fields_of
 from orchestrator.services.errors import FieldError
-from worker_agent.protocol.states import Kind, Strategy
+from worker_agent.protocol.job.field import Field
+from worker_agent.protocol.job.job_spec import FIELDS
+from worker_agent.protocol.job.strategies import PARTICULAR, defaults_of, fields_read, readers_of
+from worker_agent.protocol.states import Choice, Kind, Strategy
 
 PARAM = "param-"
-SOURCES = ("recipe", "upload", "text", "git")
+TIME_LIMIT_WORDS = "Write a number of minutes, at most 43 200 (30 days), or nothing for no limit."
+
+
+class Source(Choice):
+    """Where the program comes from."""
+
+    RECIPE = "recipe", "Catalogue", "A recipe that is ready to run."
+    UPLOAD = "upload", "Upload", "A .py file, or a .zip."
+    TEXT = "text", "Text", "Written or changed on this page."
+    GIT = "git", "Git", "Fetched from an address, at a branch, tag or commit."
+
+
+def _row(name: str, label: str, control: str = "text", **more: Any) -> Field:
+    return Field(label, name=name, control=control, **more)
+
+
+# What the form has beside a job's own fields, and the one that it asks for in other words.
+OWN_ROWS = (
+    _row("source", "Where the code comes from", "choices", type=Source, default=Source.RECIPE, width=6),
+    _row("recipe", "Recipe", "select", only=Kind.RECIPE),
+    _row(
+        "git_url",
+        "Repository",
+        width=6,
+        group="git",
+        example="https://example.org/team/project.git",
+        help="Fetched here, over https; the commit is recorded.",
+    ),
+    _row("git_ref", "Branch, tag or commit", group="git", example="the default branch"),
+    _row("git_path", "Folder", group="git", example="the whole repository"),
+    replace(
+        FIELDS["working_dir"],
+        name="entry",
+        label="File to run",
+        example="main.py or train.py",
+        help="Inside the archive or repository.",
+    ),
+)
+TIME_LIMIT = replace(
+    FIELDS["time_limit_s"], name="time_limit", control="float", unit="minutes", example="none", default=None
+)
+ROWS = {row.name: row for row in (*OWN_ROWS, *(FIELDS | {"time_limit_s": TIME_LIMIT}).values())}
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list):
+        return shlex.join(map(str, value))
+    if isinstance(value, Mapping):
+        return "\n".join(f"{name}={each}" for name, each in value.items())
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _first(row: Field) -> str:
+    """What a field begins with: what it is under all strategies that read it, if that is the same."""
+    found = {defaults_of(strategy, Kind.RECIPE, {}).get(row.name, row.default) for strategy in readers_of(row.name)}
+    return _shown(found.pop() if len(found) == 1 else row.default)
+
+
 DEFAULTS = {
+    **dict.fromkeys(("params_of", "kept", "kept_name", "text"), ""),
+    **{row.name: _first(row) for row in ROWS.values() if not row.required},
+    "filename": "program.py",
     "name": "",
     "cluster": "",
-    "kind": Kind.RECIPE.value,
-    "source": "recipe",
-    "recipe": "",
-    "params_of": "",
-    "kept": "",
-    "kept_name": "",
-    "filename": "program.py",
-    "text": "",
-    "git_url": "",
-    "git_ref": "",
-    "git_path": "",
-    "entry": "",
-    "arguments": "",
-    "working_dir": "",
-    "keras": "",
-    "requirements": "",
-    "tf_config": "",
     "strategy": Strategy.ONE_DEVICE.value,
-    "workers": "2",
-    "ps": "1",
-    "devices_per_worker": "1",
-    "chief": "off",
-    "communication": "auto",
-    "cross_device": "auto",
-    "min_shard_bytes": "0",
-    "model_parallel": "2",
-    "micro_batches": "4",
-    "tpu": "",
-    "sharding": "auto",
-    "validation": "gang",
-    "accumulation": "1",
-    "precision": "float32",
-    "jit": "off",
-    "steps_per_execution": "0",
-    "global_batch_size": "64",
-    "epochs": "5",
-    "learning_rate": "",
-    "lr_scaling": "none",
-    "warmup_epochs": "0",
-    "checkpoint_steps": "0",
-    "checkpoints_kept": "3",
-    "resume_from": "0",
-    "seed": "0",
-    "env": "",
-    "priority": "0",
-    "time_limit": "",
-    "max_restarts": "0",
 }
-SENT_ALWAYS = ("name", "cluster", "kind", "strategy", "keras", "priority", "max_restarts")
-SENT_FOR_RECIPES = (
-    "global_batch_size",
-    "epochs",
-    "learning_rate",
-    "lr_scaling",
-    "checkpoint_steps",
-    "checkpoints_kept",
-    "resume_from",
-    "seed",
-)
-SENT_FOR_SCRIPTS = ("working_dir", "requirements", "tf_config")
-TIME_LIMIT_WORDS = "Write a number of minutes, at most 43 200 (30 days), or nothing for no limit."
 
 
 @dataclass
@@ -157,22 +164,18 @@ def empty_form(*, recipe: str, cluster: str) -> JobForm:
 def typed_form(post: Mapping[str, str]) -> JobForm:
     """The form as it was sent; what a browser leaves out (disabled fields) has its default."""
     values = {name: post.get(name, default) for name, default in DEFAULTS.items()}
-    if values["source"] not in SOURCES:
-        values["source"] = "recipe"
-    if values["kind"] == Kind.SCRIPT and values["source"] == "recipe":
-        values["source"] = "upload"  # the catalogue holds recipes alone
+    if values["source"] not in set(Source):
+        values["source"] = Source.RECIPE
+    if values["kind"] == Kind.SCRIPT and values["source"] == Source.RECIPE:
+        values["source"] = Source.UPLOAD  # the catalogue holds recipes alone
     params = {name.removeprefix(PARAM): value for name, value in post.items() if name.startswith(PARAM)}
     return JobForm(values, params)
 
 
 def cloned_form(request: Mapping[str, object]) -> JobForm:
     """The form that would make the given request again (see `services.jobs.request_of`)."""
-    odd = ("env", "arguments", "code", "params")
-    values = DEFAULTS | {name: _shown(request[name]) for name in DEFAULTS if name in request and name not in odd}
+    values = DEFAULTS | {name: _shown(request[name]) for name in DEFAULTS if name in request}
     params = {name: _shown(value) for name, value in mapping_of(request.get("params")).items()}
-    values["env"] = "\n".join(f"{name}={value}" for name, value in mapping_of(request.get("env")).items())
-    arguments = request.get("arguments")
-    values["arguments"] = shlex.join(map(str, arguments)) if isinstance(arguments, list) else ""
     limit_s = float(str(request.get("time_limit_s") or 0))
     values["time_limit"] = f"{limit_s / 60:g}" if limit_s else ""
     return JobForm(values | _source_of(mapping_of(request.get("code"))), params)
@@ -186,8 +189,7 @@ def request_from(
     Fields that the chosen strategy or kind does not read are kept on the page and not sent.
     """
     values = form.values
-    sent = [*SENT_ALWAYS, *(SENT_FOR_SCRIPTS if form.script else SENT_FOR_RECIPES), *_particular(values)]
-    request: dict[str, object] = {name: values[name] for name in sent}
+    request: dict[str, object] = {name: values[name] for name in _read_by(values) if name in values}
     request["time_limit_s"] = _seconds(values["time_limit"])
     request["env"] = _environment(form)
     if form.script:
@@ -203,12 +205,12 @@ def request_from(
     return request
 
 
-def _particular(values: Mapping[str, str]) -> list[str]:
-    """The fields that matter to the strategy chosen; none for a strategy that does not exist."""
-    if values["strategy"] not in set(Strategy):
-        return []
+def _read_by(values: Mapping[str, str]) -> list[str]:
+    """The fields that the chosen strategy and kind read; of an unknown strategy those that all of them read."""
     kind = Kind.SCRIPT if values["kind"] == Kind.SCRIPT else Kind.RECIPE
-    return sorted(fields_of(Strategy(values["strategy"]), kind))
+    if values["strategy"] in set(Strategy):
+        return [row.name for row in fields_read(Strategy(values["strategy"]), kind)]
+    return [name for name, row in FIELDS.items() if name not in PARTICULAR and row.only in (None, kind)]
 
 
 def _source_of(code: Mapping[str, object]) -> dict[str, str]:
@@ -311,14 +313,6 @@ def _seconds(minutes: str) -> int | str:
         return round(float(minutes.strip() or 0) * 60)
     except (ValueError, OverflowError):
         return minutes
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _sentence(message: str) -> str:

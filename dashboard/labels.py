@@ -1,46 +1,21 @@
 """What the new-job form calls the fields and values of a request, for sentences that name them as REST does.
 
 The rules of the control plane write such a name in backquotes; `in_labels` puts what stands on the form in its place.
-Called by `forms.py` for errors, by `templatetags/fields.py` for findings. A test holds the labels to the page's.
+Called by `forms.py` for errors, by `templatetags/fields.py` for findings.
 """
 
 import re
 
-from orchestrator.domain.job.strategies import WORDS
+from worker_agent.protocol.job.job_spec import FIELDS
+from worker_agent.protocol.job.strategies import STRATEGIES
 
-FIELDS = {
-    "accumulation": "Passes a step",
-    "arguments": "Arguments",
-    "checkpoint_steps": "One every",
-    "checkpoints_kept": "Checkpoints kept",
-    "devices_per_worker": "Devices per worker",
-    "epochs": "Epochs",
-    "global_batch_size": "Global batch size",
-    "jit": "Compile the step with XLA",
-    "keras": "Keras",
-    "kind": "What it is",
-    "lr_scaling": "Learning rate with more replicas",
-    "micro_batches": "Micro-batches",
-    "precision": "Precision",
-    "ps": "Parameter servers",
-    "validation": "Validation",
-    "workers": "Workers",
-}
-VALUES = {
-    "auto": "Chosen by TensorFlow",
-    "gang": "By the gang, after each epoch",
-    "hierarchical_copy": "Hierarchical copy",
-    "keras3": "Keras 3",
-    "linear": "Linear",
-    "mixed_bfloat16": "mixed bfloat16",
-    "none": "As given",
-    "reduction_to_one_device": "Reduction to one device",
-    "ring": "Ring over gRPC",
-    "script": "Script",
-    "sqrt": "Square root",
-    "tf_keras": "tf_keras (Keras 2)",
-}
-LABELS = FIELDS | VALUES | {strategy.value: words.label for strategy, words in WORDS.items()}
+# The first field that has a value names it.
+_VALUES = {option.value: option.label for row in reversed(FIELDS.values()) for option in row.options}
+LABELS = (
+    _VALUES
+    | {strategy.value: row.label for strategy, row in STRATEGIES.items()}
+    | {row.name: row.label for row in FIELDS.values()}
+)
 _NAMED = re.compile(r"`([^`]*)`")
 
 

@@ -19,6 +19,7 @@ pages = [
     path("jobs/find/", jobs.job_find, name="job_find"),
     path("jobs/new/", new_job.job_new, name="job_new"),
     path("jobs/new/preview/", new_job.job_preview, name="job_preview"),
+    path("jobs/new/strategies.css", new_job.job_strategies, name="job_strategies"),
     path("jobs/new/check/", new_job.job_check, name="job_check"),
     path("checks/<int:preflight_id>/", preflight.preflight, name="preflight"),
     path("checks/<int:preflight_id>/state/", preflight.preflight_state, name="preflight_state"),

@@ -5,18 +5,19 @@ from typing import Any, Literal
 
 from django.urls import reverse
 from ninja import Schema
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, create_model
 
-from orchestrator.domain.job.strategies import WORDS, readers_of
 from orchestrator.queries import rows
 from worker_agent.protocol.causes import CAUSES
-from worker_agent.protocol.states import Cause, JobStatus, Keras, Kind, ReplicaStatus, Strategy
+from worker_agent.protocol.job.field import Field as Row
+from worker_agent.protocol.job.job_spec import FIELDS
+from worker_agent.protocol.job.strategies import PARTICULAR, STRATEGIES, default_in_words, readers_of
+from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
 
 # JSON has no words for these numbers, so they are strings.
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 ParamValue = bool | int | float | str
 CAUSES_IN_WORDS = " ".join(f"{row.cause.value}: {row.meaning}." for row in CAUSES)
-STRATEGY_HELP = " ".join(f"{strategy.value}: {words.summary}" for strategy, words in WORDS.items())
 
 
 class GitSource(Schema):
@@ -39,12 +40,29 @@ class Code(Schema):
     entry: str | None = Field(default=None, description="The file to run, inside an archive or repository.")
 
 
-def _for(field: str) -> str:
-    """Which strategies read a field, as the end of its description."""
-    return f" Read under {', '.join(readers_of(field))}."
+def _asked(row: Row) -> tuple[Any, Any]:
+    """A field of a request: its type, and what the document says of it."""
+    varies = any(row.name in each.defaults for each in STRATEGIES.values())
+    said = (
+        row.help,
+        f"In {row.unit}." if row.unit else "",
+        f"By default {default_in_words(row)}." if varies else "",
+        f"Read under {', '.join(readers_of(row.name))}." if row.name in PARTICULAR else "",
+        f"Of a {row.only} only." if row.only else "",
+    )
+    return (
+        row.type | None if row.default is None or varies else row.type,
+        Field(
+            ... if row.required else None if varies else row.default,
+            ge=row.low,
+            le=row.high,
+            max_length=row.longest,
+            description=" ".join(filter(None, said)),
+        ),
+    )
 
 
-class JobRequest(Schema):
+class _JobRequest(Schema):
     """A job to be made. The server checks every field and answers 422 with what is wrong with each.
 
     A field that the chosen strategy, or a script, does not read has to keep its default.
@@ -52,65 +70,16 @@ class JobRequest(Schema):
 
     model_config = ConfigDict(json_schema_extra={"additionalProperties": False})
 
-    name: str = Field(max_length=100)
-    cluster: str = Field(description="Name of the cluster to run on.")
-    kind: Kind = Field(
-        default=Kind.RECIPE, description="recipe: Trainyard trains what it gives; script: run as it stands."
-    )
     recipe: str | None = Field(default=None, description="Name of a recipe of the catalogue. Give this or `code`.")
     code: Code | None = None
     params: dict[str, ParamValue] = Field(default={}, description="Hyper-parameters that the program declares.")
-    strategy: Strategy = Field(description=STRATEGY_HELP)
-    workers: int = Field(default=1, ge=1, description="Processes that compute; 2 by default." + _for("workers"))
-    ps: int = Field(default=0, ge=0, description="Parameter servers." + _for("ps"))
-    devices_per_worker: int = Field(default=1, ge=1, description=_for("devices_per_worker").strip())
-    chief: bool = Field(default=False, description="The first worker is called chief." + _for("chief"))
-    global_batch_size: int = Field(default=64, ge=1, description="Examples per optimizer step over all replicas.")
-    epochs: int = Field(default=5, ge=1)
-    accumulation: int = Field(default=1, ge=1, description="Equal parts of a step." + _for("accumulation"))
-    learning_rate: float | None = Field(default=None, description="Null leaves the recipe's own.")
-    lr_scaling: Literal["none", "linear", "sqrt"] = Field(default="none", description="With the replicas in sync.")
-    warmup_epochs: float = Field(default=0.0, ge=0, description="Epochs over which a scaled rate is reached.")
-    precision: Literal["float32", "mixed_float16", "mixed_bfloat16"] = Field(
-        default="float32", description="A Keras dtype policy." + _for("precision")
-    )
-    jit: bool = Field(default=False, description="Compile the step with XLA." + _for("jit"))
-    steps_per_execution: int = Field(
-        default=0, ge=0, description="0 finds a good number." + _for("steps_per_execution")
-    )
-    seed: int = 0
-    communication: Literal["auto", "ring", "nccl"] = Field(default="auto", description=_for("communication").strip())
-    cross_device: Literal["auto", "nccl", "hierarchical_copy", "reduction_to_one_device"] = Field(
-        default="auto", description=_for("cross_device").strip()
-    )
-    min_shard_bytes: int = Field(
-        default=0, ge=0, description="Larger variables are split over the servers." + _for("min_shard_bytes")
-    )
-    model_parallel: int | None = Field(
-        default=None, ge=1, description="Devices that split a layer; all of the gang's." + _for("model_parallel")
-    )
-    micro_batches: int = Field(default=4, ge=1, description="Parts of a batch." + _for("micro_batches"))
-    tpu: str = Field(default="", description="Name or address." + _for("tpu"))
-    sharding: Literal["auto", "data", "file", "off"] = Field(default="auto", description=_for("sharding").strip())
-    validation: Literal["gang", "evaluator"] = Field(
-        default="gang", description="evaluator: a process of its own." + _for("validation")
-    )
-    checkpoint_steps: int = Field(default=0, ge=0, description="0: one at the end of every epoch.")
-    checkpoints_kept: int = Field(default=3, ge=0, description="The last ones and the best; 0 writes none.")
-    resume_from: int = Field(default=0, ge=0, description="Number of a stored checkpoint to begin with.")
-    arguments: list[str] = Field(default=[], description="Scripts only.")
-    working_dir: str = Field(default="", description="Scripts only: a folder inside the program's.")
-    tf_config: str | dict[str, Any] = Field(
-        default="", description="Scripts only: a TF_CONFIG of your own, without task. Empty: Trainyard writes it."
-    )
-    keras: Keras | None = Field(default=None, description="Null takes what suits program and strategy.")
-    requirements: str = Field(default="", description="Lines such as einops==0.8.1.")
-    env: dict[str, str] = Field(default={}, description="Environment variables of the training processes.")
-    priority: int = Field(default=0, description="Higher goes first.")
-    time_limit_s: int = Field(default=0, ge=0, description="0 means none.")
-    max_restarts: int = Field(
-        default=0, ge=0, le=100, description="Times it is tried again after its program failed; machines do not count."
-    )
+
+
+_REQUEST: dict[str, Any] = {name: _asked(row) for name, row in FIELDS.items()} | {
+    "strategy": (Strategy, Field(description=" ".join(f"{name}: {row.summary}" for name, row in STRATEGIES.items()))),
+    "tf_config": (str | dict[str, Any], Field(default="", description=FIELDS["tf_config"].help)),
+}
+JobRequest = create_model("JobRequest", __base__=_JobRequest, __doc__=_JobRequest.__doc__, **_REQUEST)
 
 
 class GitOut(Schema):
@@ -131,50 +100,18 @@ class CodeOut(Schema):
     git: GitOut | None = None
 
 
-class Spec(Schema):
+class _Spec(Schema):
     """The job as it was asked for, defaults filled in."""
 
-    name: str
-    cluster: str
     code: CodeOut
-    kind: Kind
-    strategy: Strategy
     params: dict[str, ParamValue]
-    workers: int
-    ps: int
-    devices_per_worker: int
-    chief: bool
-    global_batch_size: int
-    epochs: int
-    accumulation: int
-    learning_rate: float | None
-    lr_scaling: str
-    warmup_epochs: float
-    precision: str
-    jit: bool
-    steps_per_execution: int
-    seed: int
-    communication: str
-    cross_device: str
-    min_shard_bytes: int
-    model_parallel: int
-    micro_batches: int
-    tpu: str
-    sharding: str
-    validation: str
-    checkpoint_steps: int
-    checkpoints_kept: int
-    resume_from: int
-    arguments: list[str]
-    working_dir: str
-    tf_config: str
-    keras: Keras | None
-    requirements: str
-    env: dict[str, str]
-    priority: int
-    time_limit_s: int
-    max_restarts: int
     version: int
+
+
+_SPEC: dict[str, Any] = {
+    name: (row.type | None if row.default is None else row.type, ...) for name, row in FIELDS.items()
+}
+Spec = create_model("Spec", __base__=_Spec, __doc__=_Spec.__doc__, **_SPEC)
 
 
 class Job(Schema):
@@ -204,7 +141,7 @@ class Job(Schema):
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
-    spec: Spec
+    spec: Spec  # type: ignore[valid-type]
 
 
 class JobPage(Schema):

@@ -1,22 +1,28 @@
 """Form fields as the pages print them: label, control, help, and the error that replaces the help.
 
 A form is anything with `value(name)` and `errors` (`dashboard/forms.py`). The control says which text describes it; the
-page's script keeps that true when it shows an error.
+page's script keeps that true when it shows an error. The fields of a job are drawn from their declarations.
 """
 
 from collections.abc import Iterable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from django import template
 
-from dashboard.forms import PARAM
+from dashboard.forms import DEFAULTS, PARAM, ROWS, JobForm, Source
 from dashboard.labels import in_labels
 from orchestrator.domain.job.recipes import ParamInfo
-from orchestrator.domain.job.strategies import OF_SCRIPTS, PARTICULAR, readers_of
+from worker_agent.protocol.job.field import Field
+from worker_agent.protocol.job.strategies import PARTICULAR, STRATEGIES, readers_of
+from worker_agent.protocol.states import Kind
 
 register = template.Library()
 
 INPUT_MODES = {"int": "numeric", "float": "decimal"}
+WIDTHS = {2: "", 3: "w3", 4: "w4", 6: "w6"}
+# The value of a field that is not set.
+UNSET = ("", "Automatic")
 
 
 class Form(Protocol):
@@ -26,6 +32,27 @@ class Form(Protocol):
 
     def value(self, name: str) -> str:
         """What stands in the field."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """One of the choices that are shown with their help; `of` is the kind of program that has it, if one alone has."""
+
+    value: str
+    title: str
+    text: str
+    of: str = ""
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A closed part of the form, open where one of its fields is used; `of` and `readers` say when it is shown."""
+
+    summary: str
+    open: bool
+    of: str
+    readers: str
+    fields: list[dict[str, object]]
 
 
 @register.inclusion_tag("dashboard/parts/_field.html")
@@ -40,17 +67,12 @@ def field(
     options: Iterable[tuple[str, str]] = (),
     unit: str = "",
     placeholder: str = "",
-    rows: int = 3,
     required: bool = False,
-    **more: str,
+    **more: Any,
 ) -> dict[str, object]:
-    """One field. `kind` is text, int, float, lines, select, check or password; `options` are (value, text) pairs.
-
-    A field of a job that only some strategies read, or only recipes, says so, and is shown with those alone.
-    """
+    """One field. `kind` is text, int, float, lines, select, choices, check or password; `options` are (value, text)
+    pairs."""
     return {
-        "readers": " ".join(readers_of(name)) if name in PARTICULAR else "",
-        "of": "recipe" if name in PARTICULAR and name not in OF_SCRIPTS else "",
         "id": f"f-{name}",
         "name": name,
         "label": label,
@@ -62,12 +84,79 @@ def field(
         "options": [(str(value), text) for value, text in options],
         "unit": unit,
         "placeholder": placeholder,
-        "rows": rows,
         "required": required,
         "inputmode": INPUT_MODES.get(kind, ""),
-        "autocomplete": more.get("autocomplete", "off"),
-        "mono": "mono" in more,
+        "autocomplete": "off",
+        "mono": False,
+        **more,
     }
+
+
+@register.inclusion_tag("dashboard/parts/_field.html")
+def job_field(form: JobForm, name: str, options: Iterable[tuple[str, str]] = ()) -> dict[str, object]:
+    """One field of a job, from its declaration."""
+    return _drawn(form, ROWS[name], options)
+
+
+@register.inclusion_tag("dashboard/new_job/_fields.html")
+def job_fields(form: JobForm, group: str, **options: Iterable[tuple[str, str]]) -> dict[str, object]:
+    """All fields of a part of the form, what is folded behind the rest; `options` are choices by the field's name."""
+    rows = [row for row in ROWS.values() if row.group == group]
+    summaries = dict.fromkeys(row.folded for row in rows if row.folded)
+    return {
+        "fields": [_drawn(form, row, options.get(row.name, ())) for row in rows if not row.folded],
+        "folded": [_folded(form, [row for row in rows if row.folded == summary]) for summary in summaries],
+    }
+
+
+@register.inclusion_tag("dashboard/parts/_field.html")
+def drawn(context: dict[str, object]) -> dict[str, object]:
+    """A field that was put together before."""
+    return context
+
+
+def _folded(form: JobForm, rows: list[Field]) -> Folded:
+    readers = {strategy for row in rows for strategy in _readers(row)} if all(_readers(row) for row in rows) else ()
+    kinds = {row.only for row in rows}
+    used = any(row.name in form.errors or form.values[row.name] != DEFAULTS[row.name] for row in rows)
+    fields = [_drawn(form, row) for row in rows]
+    return Folded(rows[0].folded, used, (kinds.pop() or "") if len(kinds) == 1 else "", " ".join(readers), fields)
+
+
+def _drawn(form: JobForm, row: Field, options: Iterable[tuple[str, str]] = ()) -> dict[str, object]:
+    """A field that only some strategies, or one kind of program, read says so, and is shown with those alone."""
+    chosen = [(option.value, option.label) for option in row.options]
+    return field(
+        form,
+        row.name,
+        row.label,
+        kind=row.control,
+        hint=row.help,
+        css=WIDTHS[row.width],
+        options=options or ([UNSET] if row.default is None else []) + chosen,
+        unit=row.unit,
+        placeholder=row.example,
+        required=row.required and row.control == "text",
+        readers=" ".join(_readers(row)),
+        of=row.only or "",
+        mono=row.control == "text" and bool(row.example),
+        cards=_cards(row) if row.control == "choices" else [],
+    )
+
+
+def _readers(row: Field) -> tuple[str, ...]:
+    return readers_of(row.name) if row.name in PARTICULAR else ()
+
+
+def _cards(row: Field) -> list[Card]:
+    if row.name == "strategy":
+        return [
+            Card(strategy.value, each.label, each.summary, Kind.RECIPE if each.no_scripts else "")
+            for strategy, each in STRATEGIES.items()
+        ]
+    return [
+        Card(each.value, each.label, each.help, Kind.RECIPE if each is Source.RECIPE else "") for each in row.options
+    ]
 
 
 @register.filter

@@ -14,7 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from orchestrator.domain.gang.reasons import sentence_in
-from orchestrator.domain.job.strategies import WORDS
+from worker_agent.protocol.job.strategies import label
 
 register = template.Library()
 
@@ -45,7 +45,6 @@ TONES = {
     "exited": "grey",
 }
 SHAPES = {"completed": "succeeded", "assigned": "submitted", "starting": "launching", "exited": "stopped"}
-STRATEGIES = {strategy.value: words.label for strategy, words in WORDS.items()}
 METRICS_SHOWN = 4
 HEADLINE_CHARS = 200
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -67,7 +66,7 @@ def word(status: str) -> str:
 @register.filter
 def strategy_name(value: str) -> str:
     """`multi_worker_mirrored` as people say it."""
-    return STRATEGIES.get(value, str(value))
+    return label(value)
 
 
 @register.filter

@@ -9,11 +9,12 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from dashboard.requests import SignedIn
-from dashboard.templatetags.trainyard import STRATEGIES, word
+from dashboard.templatetags.trainyard import word
 from dashboard.views.job.words import JobRow
 from orchestrator.domain.lifecycle import LIVE_JOB
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import machines
+from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import JobStatus
 
 PAGE_SIZE = 50
@@ -87,7 +88,7 @@ def jobs(request: SignedIn) -> HttpResponse:
             }
             for key, (label, statuses) in STATUS_FILTERS.items()
         ],
-        "strategies": STRATEGIES.items(),
+        "strategies": [(strategy.value, row.label) for strategy, row in STRATEGIES.items()],
         "owners": job_queries.owners(request.user),
         "clusters": [cluster.name for cluster in machines.clusters(request.user)],
         "newer": filters.address(after=found.newer) if found.newer else "",

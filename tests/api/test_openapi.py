@@ -1,7 +1,8 @@
 """The OpenAPI document: there for whoever may call, whole, and true to what is answered."""
 
+import re
 from collections.abc import Callable, Iterator
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,11 +11,13 @@ from pydantic import TypeAdapter
 
 from dashboard.api import machine_shapes, shapes
 from dashboard.api.v1 import api
-from orchestrator.domain.job.validation import CHOICES, KNOWN_FIELDS
+from orchestrator.domain.job.validation import KNOWN_FIELDS, read_fields
 from orchestrator.models import User
 from tests.api.conftest import Caller
 from tests.factories import make_job, make_node, make_replica
-from worker_agent.protocol.job.job_spec import JobSpec
+from worker_agent.protocol.job.job_spec import FIELDS, JobSpec
+from worker_agent.protocol.job.strategies import STRATEGIES
+from worker_agent.protocol.states import Strategy
 
 OPERATIONS = {
     ("get", "/jobs"),
@@ -144,9 +147,25 @@ def test_a_job_is_described_with_every_field_there_is() -> None:
 
 
 def test_what_the_document_allows_is_what_is_taken() -> None:
-    for name, options in CHOICES.items():
-        assert get_args(shapes.JobRequest.model_fields[name].annotation) == options
-    for field in msgspec.structs.fields(JobSpec):
-        if field.name not in ("name", "cluster", "code", "strategy", "version", "model_parallel"):
-            default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-            assert shapes.JobRequest.model_fields[field.name].default == default, field.name
+    described = shapes.JobRequest.model_json_schema()
+    for name, row in FIELDS.items():
+        schema = described["properties"][name]
+        if row.options:
+            reference = schema.get("$ref") or schema["anyOf"][0]["$ref"]
+            assert described["$defs"][reference.rpartition("/")[2]]["enum"] == [str(option) for option in row.options]
+        if row.type is int:
+            numbers = schema.get("anyOf", [schema])[0]
+            assert (numbers["minimum"], numbers["maximum"]) == (row.low, row.high), name
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_the_document_tells_the_default_under_each_strategy(strategy: Strategy) -> None:
+    found = read_fields({"name": "x", "strategy": strategy.value}, None).values
+    for name, row in FIELDS.items():
+        known = shapes.JobRequest.model_fields[name]
+        if name in STRATEGIES[strategy].defaults:
+            assert known.default is None
+            value = "all of the gang's devices" if name == "model_parallel" else found[name]
+            assert re.search(rf" {value} under [a-z_ ]*{strategy}", known.description or ""), name
+        elif known.default is not None and not row.required:
+            assert known.default == found[name], name

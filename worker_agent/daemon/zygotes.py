@@ -19,7 +19,7 @@ import structlog
 
 from worker_agent.daemon.settings import program_environment, socket_path
 from worker_agent.protocol.commands import Launch
-from worker_agent.protocol.job.job_spec import keras_of
+from worker_agent.protocol.job.gang_shape import keras_of
 
 FLAVOURS = ("keras3", "tf_keras")
 STARTED_AT_ONCE = ("keras3",)

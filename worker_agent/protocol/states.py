@@ -5,6 +5,7 @@ may follow which is the control plane's business (`orchestrator/domain/lifecycle
 """
 
 from enum import StrEnum
+from typing import Self
 
 
 class Strategy(StrEnum):
@@ -20,18 +21,30 @@ class Strategy(StrEnum):
     PIPELINE = "pipeline"
 
 
-class Kind(StrEnum):
+class Choice(StrEnum):
+    """A value that people choose: its name in REST, the label that pages show, and where needed a sentence of help."""
+
+    label: str
+    help: str
+
+    def __new__(cls, value: str, label: str, help: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.label, member.help = value, label, help
+        return member
+
+
+class Kind(Choice):
     """What a job's program is: a recipe that Trainyard's loop trains, or any Python program, run as it stands."""
 
-    RECIPE = "recipe"
-    SCRIPT = "script"
+    RECIPE = "recipe", "Recipe", "Gives a model and its data; Trainyard trains it, under any strategy."
+    SCRIPT = "script", "Script", "Any TensorFlow program, run as it stands, with TF_CONFIG set."
 
 
-class Keras(StrEnum):
+class Keras(Choice):
     """Which Keras a process imports as `keras` and `tf.keras`. One process holds one of the two."""
 
-    KERAS3 = "keras3"
-    TF_KERAS = "tf_keras"
+    KERAS3 = "keras3", "Keras 3"
+    TF_KERAS = "tf_keras", "tf_keras (Keras 2)"
 
 
 class Role(StrEnum):

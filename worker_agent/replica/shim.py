@@ -26,10 +26,11 @@ from worker_agent.machine.processes import Identity, identify, signal_group
 from worker_agent.protocol.codec import decode_plan, encode
 from worker_agent.protocol.commands import saves_when_asked
 from worker_agent.protocol.ending import Ending
-from worker_agent.protocol.job.job_spec import keras_of
+from worker_agent.protocol.job.gang_shape import keras_of
+from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import Gap, Leftover, Log, Record, Started, Stream
-from worker_agent.protocol.states import Cause, DeviceKind, Keras, Strategy
+from worker_agent.protocol.states import Cause, DeviceKind, Keras
 from worker_agent.replica import stacks
 from worker_agent.replica.capture import Capture
 from worker_agent.replica.cleanup import Cleanup
@@ -120,7 +121,7 @@ def child_environment(plan: Plan, base: dict[str, str]) -> dict[str, str]:
         environment["TF_CONFIG"] = json.dumps(launch.tf_config)
     if keras_of(launch.spec) is Keras.TF_KERAS:
         environment["TF_USE_LEGACY_KERAS"] = "1"
-    if launch.spec.strategy is Strategy.PARAMETER_SERVER:
+    if STRATEGIES[launch.spec.strategy].coordinated:
         environment["GRPC_FAIL_FAST"] = "use_caller"
     return environment
 

@@ -5,21 +5,19 @@ import traceback
 
 import trainyard.telling
 from worker_agent.protocol.ending import Ending
-from worker_agent.protocol.job.job_spec import keras_of
-from worker_agent.protocol.states import Cause, Keras, Kind, Role, Strategy
+from worker_agent.protocol.job.gang_shape import keras_of
+from worker_agent.protocol.job.strategies import broken_limits
+from worker_agent.protocol.states import Cause, Keras, Kind, Role
 from worker_agent.replica.verdict import PAUSED_PHASE, PREEMPTED_PHASE
 from worker_agent.trainer.emit import Emitter, RecipeLog, Sink, install
 from worker_agent.trainer.failure import failure_of, record_of
-from worker_agent.trainer.outcome import ExitCode, Paused, Stopped, code_of
+from worker_agent.trainer.outcome import ExitCode, Paused, Stopped, TrainingFailed, code_of
 from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.script import launcher
 from worker_agent.trainer.setup import keras_alias, packages, rendezvous
 from worker_agent.trainer.setup.stopping import StopSignal, take_sigterm
 from worker_agent.trainer.strategies.interface import Process, train_of
 from worker_agent.trainer.training_run import TrainingRun
-
-# Whose processes meet at the chief's door before TensorFlow makes one of them.
-_MEET_IN_PYTHON = frozenset({Strategy.MULTI_WORKER_MIRRORED, Strategy.TENSOR_PARALLEL})
 
 
 def conduct(run: TrainingRun, sink: Sink) -> int:
@@ -51,10 +49,13 @@ def conduct(run: TrainingRun, sink: Sink) -> int:
 
 
 def _train(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
+    for field, sentence in broken_limits(run.spec):
+        raise TrainingFailed(f"{field}: {sentence}.")
     packages.provide(run, emitter)
     recipe_file.check(run.entry)
     meeting = None
-    if run.spec.strategy in _MEET_IN_PYTHON and run.chief and run.gang:
+    # Processes that train together meet at the chief's door before TensorFlow makes a gang of them.
+    if run.gang and run.chief and run.strategy.is_gang and not run.strategy.served:
         meeting = rendezvous.Meeting(run)
     elif run.gang and run.role is not Role.EVALUATOR:  # that one stands outside and serves nobody
         rendezvous.check_port(run.me)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worker_agent.protocol.job.job_spec import JobSpec
+from worker_agent.protocol.job.strategies import STRATEGIES
+from worker_agent.protocol.job.strategy_row import StrategyRow
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.states import DeviceKind, Role, Strategy
-
-# Elsewhere a chief leads and leaves the computing to the workers.
-CHIEF_COMPUTES = frozenset({Strategy.MULTI_WORKER_MIRRORED})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +61,11 @@ class TrainingRun:
     restore_sha256: str = ""
 
     @property
+    def strategy(self) -> StrategyRow:
+        """What is particular to the job's strategy."""
+        return STRATEGIES[self.spec.strategy]
+
+    @property
     def chief(self) -> bool:
         """True for the one process that speaks for the job: its loss, its epoch lines, its model."""
         return self.role is Role.CHIEF or (self.role is Role.WORKER and self.index == 0 and not self.has_chief)
@@ -89,12 +93,12 @@ class TrainingRun:
     @property
     def workers(self) -> int:
         """How many processes compute gradients."""
-        return max(1, sum(m.role in computing_roles(self.spec.strategy) for m in self.gang))
+        return max(1, sum(m.role in self.strategy.computing for m in self.gang))
 
     @property
     def place(self) -> int:
         """This process's number among those that compute: a chief that computes comes first."""
-        after_chief = self.role is Role.WORKER and self.has_chief and self.spec.strategy in CHIEF_COMPUTES
+        after_chief = self.role is Role.WORKER and self.has_chief and Role.CHIEF in self.strategy.computing
         return self.index + after_chief
 
 
@@ -147,12 +151,7 @@ def task_of(tf_config_json: str) -> tuple[dict[str, object], Role, int]:
     return tf_config, Role(task.get("type", "worker")), int(task.get("index", 0))
 
 
-def computing_roles(strategy: Strategy) -> tuple[Role, ...]:
-    """The roles of the processes that compute gradients."""
-    return (Role.CHIEF, Role.WORKER) if strategy in CHIEF_COMPUTES else (Role.WORKER,)
-
-
 def threads_for(gang: tuple[Member, ...], strategy: Strategy, *, host: str, cores: int) -> int:
     """A fair share of the cores: computing processes of one gang on one machine shall not fight each other."""
-    here = sum(member.host == host and member.role in computing_roles(strategy) for member in gang)
+    here = sum(member.host == host and member.role in STRATEGIES[strategy].computing for member in gang)
     return max(1, cores // max(1, here))

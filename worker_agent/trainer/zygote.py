@@ -27,8 +27,9 @@ from functools import partial
 from pathlib import Path
 
 from worker_agent.protocol import codec
+from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.plan import Plan, Trial
-from worker_agent.protocol.states import Kind
+from worker_agent.protocol.states import Keras, Kind
 from worker_agent.replica.folder import OUTPUT_FILE
 from worker_agent.replica.shim import become_child, supervise
 from worker_agent.trainer.outcome import ExitCode
@@ -37,14 +38,6 @@ from worker_agent.trainer.training_run import from_plan
 from worker_agent.trainer.trial import build
 from worker_agent.trainer.trial import process as trial_process
 
-FLAVOURS = ("keras3", "tf_keras")
-SYNCHRONOUS = (
-    "mirrored.one_device",
-    "mirrored.mirrored",
-    "mirrored.multi_worker_mirrored",
-    "mirrored.central_storage",
-    "evaluator",
-)
 REQUEST_BYTES = 4096
 REQUEST_S = 2.0
 HOUSEKEEPING_S = 1.0
@@ -60,7 +53,7 @@ _PRELOADED = ("sklearn.datasets",)
 def main() -> None:
     """Import, then serve until the parent is gone."""
     parser = argparse.ArgumentParser(prog="python -m worker_agent.trainer.zygote", description=__doc__)
-    parser.add_argument("--flavour", choices=FLAVOURS, required=True)
+    parser.add_argument("--flavour", choices=list(Keras), required=True)
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--parent", type=int, required=True, help="the process without which it ends")
     given = parser.parse_args()
@@ -73,14 +66,11 @@ def preload(flavour: str) -> None:
     for name in _SINGLE_THREADED:
         os.environ[name] = "1"
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    if flavour == "tf_keras":
+    if flavour == Keras.TF_KERAS:
         from worker_agent.trainer.setup import keras_alias
 
         keras_alias.install()
-        others = ["served.parameter_server"]
-    else:
-        others = ["tensor.tensor_parallel", "pipe.pipeline"]
-    for room in (*SYNCHRONOUS, *others):
+    for room in ("evaluator", *(row.module for row in STRATEGIES.values() if flavour in row.keras)):
         importlib.import_module(f"worker_agent.trainer.strategies.{room}")
     importlib.import_module("worker_agent.trainer.__main__")
     for name in _PRELOADED:

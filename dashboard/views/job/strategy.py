@@ -9,22 +9,17 @@ from typing import Any
 
 from dashboard.forms import mapping_of
 from dashboard.templatetags.trainyard import filesize, group, replica_name
-from orchestrator.domain.job import strategies
 from orchestrator.domain.words import counted
 from orchestrator.queries import telemetry
 from orchestrator.queries.rows import Job, Replica
-from worker_agent.protocol.states import Role, Strategy
+from worker_agent.protocol.job.choices import Sharding
+from worker_agent.protocol.job.strategies import label, row_named
+from worker_agent.protocol.states import Role
 
 ROWS_SHOWN = 40
 UNSHARDED = "unsharded"
-SHARED_OUT = {"data": "By example", "file": "By file", "off": "Every worker reads all"}
 TEXT_CHARS = 300
 ROLES = {Role.CHIEF: "chief", Role.WORKER: "worker", Role.PS: "parameter server"}
-# Told as points while the training goes on, by these strategies.
-MEASURED = {
-    Strategy.PARAMETER_SERVER.value: ("staleness", "staleness_max"),
-    Strategy.PIPELINE.value: ("bubble",),
-}
 
 
 @dataclass(frozen=True)
@@ -65,11 +60,10 @@ def strategy_panel(job: Job, gang: list[Replica]) -> StrategyPanel:
     """The panel of the job's present attempt; `gang` are its replicas, the leader first."""
     told = [(replica_name(str(replica)), mapping_of(replica.facts)) for replica in gang]
     known = {name: value for _who, facts in reversed(told) for name, value in facts.items()}
-    label, summary = strategies.label(job.strategy), ""
-    if job.strategy in set(Strategy):
-        summary = strategies.WORDS[Strategy(job.strategy)].summary
+    row = row_named(job.strategy)
+    title, summary = label(job.strategy), row.summary if row else ""
     if not known:
-        return StrategyPanel(label, summary)
+        return StrategyPanel(title, summary)
     rows = [*_sync(known), *_model(known), *_measured(job), *_stages_said(known), *_data(known), *_resumed(known)]
     tables = [
         _stages(known, gang),
@@ -80,7 +74,7 @@ def strategy_panel(job: Job, gang: list[Replica]) -> StrategyPanel:
         _processes(told),
     ]
     return StrategyPanel(
-        label,
+        title,
         summary,
         [(name, value[:TEXT_CHARS]) for name, value in rows if value],
         [table for table in tables if table is not None],
@@ -109,7 +103,8 @@ def _model(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 def _measured(job: Job) -> Iterable[tuple[str, str]]:
-    names = MEASURED.get(job.strategy, ())
+    row = row_named(job.strategy)
+    names = row.measured if row else ()
     series = telemetry.series(job, names=list(names), points=2) if names else {}
     last = {name: _last(series.get(name, ()), job.attempt) for name in names}
     if (mean := last.get("staleness")) is not None:
@@ -132,7 +127,7 @@ def _data(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     policy, reason = _text(sharding.get("policy")), _text(sharding.get("reason"))
     files = _count(sharding.get("files"))
     many = f", {files} files" if files and files != "0" else ""
-    said = SHARED_OUT.get(policy.lower(), policy)
+    said = {each.value: each.label for each in Sharding}.get(policy.lower(), policy)
     why = f". {reason[:1].upper()}{reason[1:]}" if reason else ""
     yield "Data", f"{said}{many}{why}" if policy else ""
 

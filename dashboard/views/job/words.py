@@ -11,7 +11,8 @@ from orchestrator.domain.lifecycle import TERMINAL_JOB
 from orchestrator.queries.jobs import began_at, progress_of, remaining_s
 from orchestrator.queries.rows import Job, Replica, User
 from worker_agent.protocol.causes import Blame, row_of
-from worker_agent.protocol.states import Cause, JobStatus, Strategy
+from worker_agent.protocol.job.strategies import row_named
+from worker_agent.protocol.states import Cause, JobStatus
 
 TONE_OF_PROGRESS = {
     "failed": "red",
@@ -75,7 +76,8 @@ def note_of(job: Job) -> str:
 def gang_of(spec: dict[str, Any]) -> dict[str, int]:
     """How many processes and devices a spec asks for."""
     workers = int(spec.get("workers", 1))
-    beside = 1 + int(spec.get("ps", 0)) if spec.get("strategy") == Strategy.PARAMETER_SERVER else 0
+    row = row_named(spec.get("strategy", ""))
+    beside = 1 + int(spec.get("ps", 0)) if row and row.coordinated else 0
     beside += spec.get("validation") == "evaluator"
     return {"processes": workers + beside, "devices": workers * int(spec.get("devices_per_worker", 1))}
 

@@ -17,12 +17,11 @@ from django.http import HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from dashboard.forms import DEFAULTS, JobForm, cloned_form, empty_form, request_from, typed_form
+from dashboard.forms import JobForm, cloned_form, empty_form, request_from, typed_form
 from dashboard.requests import SignedIn
 from dashboard.views.answers import page, wants_json
-from dashboard.views.new_job.choices import KINDS, LR_SCALINGS, OPTIONS, SOURCES, STRATEGIES
 from dashboard.views.new_job.panel import panel
 from orchestrator import catalogue
 from orchestrator.domain.job.recipes import RecipeInfo
@@ -33,19 +32,11 @@ from orchestrator.queries.rows import User
 from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from orchestrator.services.jobs import jobs, submission
 from orchestrator.services.programs import programs
+from worker_agent.protocol.job.strategies import STRATEGIES
 
 FIRST_RECIPE = "digits_cnn"
 NOTHING_GIVEN = {"upload": "Choose a .py or .zip file.", "git": "Give the address of a repository."}
 SOURCE_FIELDS = {"upload": "upload", "git": "git_url"}
-# Parts of the form that are folded until one of their fields is used.
-FOLDED = {
-    "program": ("entry", "working_dir", "requirements"),
-    "gang": ("communication", "min_shard_bytes", "validation", "chief"),
-    "tf_config": ("tf_config",),
-    "failures": ("max_restarts",),
-    "maths": ("accumulation", "precision", "steps_per_execution", "sharding", "jit"),
-    "checkpoints": ("checkpoints_kept", "checkpoint_steps", "resume_from"),
-}
 VIEWER = "Your role is viewer: you may look at everything, but not start jobs. An administrator can change your role."
 
 
@@ -77,6 +68,13 @@ def job_new(request: SignedIn) -> HttpResponse:
         read.form.refuse(refused.errors)
         return _printed(request, read, status=422)
     return redirect("job", job.pk)
+
+
+@require_safe
+def job_strategies(request: SignedIn) -> HttpResponse:
+    """The rules of the form's style that show a field under the strategies that read it."""
+    form = '#new-job:has([name="strategy"][value="{0}"]:checked) [data-for]:not([data-for~="{0}"])'
+    return HttpResponse(f"{', '.join(map(form.format, STRATEGIES))} {{ display: none; }}", content_type="text/css")
 
 
 @require_POST
@@ -133,21 +131,11 @@ def _printed(request: SignedIn, read: Read, status: int = 200) -> HttpResponse:
         "program_key": _program_key(read),
         "recipes": [(entry.name, entry.info.title or entry.name) for entry in entries],
         "clusters": _clusters(request.user),
-        "kinds": KINDS,
-        "sources": SOURCES,
-        "strategies": STRATEGIES,
-        "lr_scalings": LR_SCALINGS,
-        "options": OPTIONS,
-        "more": {name: _unfolded(read.form, fields) for name, fields in FOLDED.items()},
         "general": read.form.errors.get("", ""),
         "refused": status == 422,
         "upload_max_bytes": settings.MAX_CODE_BYTES,
     }
     return render(request, "dashboard/new_job/page.html", context, status=status)
-
-
-def _unfolded(form: JobForm, fields: tuple[str, ...]) -> bool:
-    return any(name in form.errors or form.values[name] != DEFAULTS[name] for name in fields)
 
 
 def _clusters(user: User) -> list[tuple[str, str]]:

@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from dashboard.forms import JobForm
 from dashboard.labels import in_labels
 from dashboard.templatetags.trainyard import group
-from dashboard.views.new_job.choices import OPTIONS
 from orchestrator.domain.job.batching import BatchPlan
 from orchestrator.domain.placement.planning import NodeView, PlannedReplica
 from orchestrator.domain.words import counted
 from orchestrator.services.jobs.submission import Preview
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.job.job_spec import keras_of
+from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.script_text import runs_script
 from worker_agent.protocol.states import NodeState, Role, Strategy
 
@@ -149,7 +148,7 @@ def _script_rows(found: Preview, form: JobForm) -> list[tuple[str, str]]:
     """Which Keras a script gets, and which of its processes run it."""
     if found.script is None or found.spec is None:
         return []
-    keras = dict(OPTIONS["keras"])[keras_of(found.spec).value]
+    keras = keras_of(found.spec).label
     rows = [("Keras", keras if form.values["keras"] else f"{keras}, proposed")]
     if found.spec.strategy is Strategy.PARAMETER_SERVER:
         own = runs_script(Role.PS, found.spec.strategy, found.script)

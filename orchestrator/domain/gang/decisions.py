@@ -18,6 +18,7 @@ from orchestrator.domain.gang.restarts import Again, AttemptEnd, Never, verdict
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
 from worker_agent.protocol.causes import Blame, row_of
 from worker_agent.protocol.ending import Ending
+from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
 CONSEQUENCE_WAIT = timedelta(seconds=2)
@@ -27,7 +28,7 @@ LINGER = timedelta(seconds=30)
 # devices for ever.
 EVALUATION = timedelta(minutes=10)
 # One process trains; the others serve it until they are ended.
-SERVED = frozenset({Strategy.PARAMETER_SERVER, Strategy.PIPELINE})
+SERVED = frozenset(strategy for strategy, row in STRATEGIES.items() if row.served)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from orchestrator.domain.gang.reasons import ReplicaFacts, listed
 from orchestrator.domain.gang.restarts import Again
+from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Cause, Kind, Role, Strategy
 
 HOLD_VARIABLES = frozenset({Role.CHIEF, Role.PS})
@@ -40,7 +41,7 @@ def separable(strategy: Strategy, kind: Kind, replicas: Sequence[ReplicaFacts]) 
     What the chief of a script would do on its return is its own affair.
     """
     alone = [replica for replica in replicas if replica.role is Role.EVALUATOR]
-    if strategy is not Strategy.PARAMETER_SERVER:
+    if not STRATEGIES[strategy].coordinated:
         return [(replica,) for replica in alone]
     alone += [replica for replica in replicas if replica.role is Role.WORKER]
     together = tuple(replica for replica in replicas if replica.role in HOLD_VARIABLES)

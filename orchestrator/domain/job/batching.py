@@ -15,16 +15,19 @@ from dataclasses import dataclass
 from math import sqrt
 
 from orchestrator.domain.words import counted
-from worker_agent.protocol.job.job_spec import JobSpec, parts_of, replicas_in_sync
-from worker_agent.protocol.states import Strategy
+from worker_agent.protocol.job.choices import LrScaling
+from worker_agent.protocol.job.gang_shape import parts_of, replicas_in_sync
+from worker_agent.protocol.job.job_spec import JobSpec
+from worker_agent.protocol.job.strategies import STRATEGIES
+from worker_agent.protocol.job.strategy_row import Split
 
 
 @dataclass(frozen=True)
 class BatchPlan:
     """One optimizer step taken apart. `learning_rate` is the effective one; None leaves the recipe's own.
 
-    `per_replica` examples a step are computed in `parts` equal parts of `per_part`, one after the other (gradient
-    accumulation, micro-batches). `per_worker` is what one process reads for a step.
+    `per_replica` examples a step are computed in `parts` equal parts of `per_part`, one after the other. One process
+    reads `per_worker` for a step.
     """
 
     global_batch_size: int
@@ -57,7 +60,7 @@ def of_spec(spec: JobSpec) -> BatchPlan | Indivisible:
         return _indivisible(spec, replicas, parts)
     per_replica = size // replicas
     effective = effective_rate(spec.learning_rate, scaling=spec.lr_scaling, replicas=replicas)
-    warmup = spec.warmup_epochs if spec.lr_scaling != "none" and replicas > 1 else 0.0
+    warmup = spec.warmup_epochs if spec.lr_scaling != LrScaling.NONE and replicas > 1 else 0.0
     return BatchPlan(
         global_batch_size=size,
         workers=spec.workers,
@@ -100,17 +103,19 @@ def held_to(batch: int, spec: JobSpec) -> Indivisible:
 
 def effective_rate(rate: float | None, *, scaling: str, replicas: int) -> float | None:
     """The learning rate after scaling; None (the recipe's own rate) stays None."""
-    if rate is None or scaling == "none":
+    if rate is None or scaling == LrScaling.NONE:
         return rate
-    return rate * (replicas if scaling == "linear" else sqrt(replicas))
+    return rate * (replicas if scaling == LrScaling.LINEAR else sqrt(replicas))
 
 
 def _per_worker(spec: JobSpec, per_replica: int) -> int:
-    if spec.strategy is Strategy.TENSOR_PARALLEL:
-        return per_replica * -(-spec.devices_per_worker // spec.model_parallel)
-    if spec.strategy in (Strategy.PIPELINE, Strategy.TPU):
-        return per_replica
-    return per_replica * spec.devices_per_worker
+    match STRATEGIES[spec.strategy].split:
+        case Split.GROUPS:
+            return per_replica * -(-spec.devices_per_worker // spec.model_parallel)
+        case Split.STAGES | Split.CORES:
+            return per_replica
+        case Split.DEVICES | Split.ONE_WORKER:
+            return per_replica * spec.devices_per_worker
 
 
 def _indivisible(spec: JobSpec, replicas: int, parts: int) -> Indivisible:
@@ -125,40 +130,42 @@ def _indivisible(spec: JobSpec, replicas: int, parts: int) -> Indivisible:
 
 
 def _gang(spec: JobSpec, replicas: int, parts: int) -> str:
-    if spec.strategy is Strategy.PIPELINE:
+    """What the batch is divided over."""
+    split = STRATEGIES[spec.strategy].split
+    if split is Split.STAGES:
         return counted(parts, "micro-batch", "es")
     many = f" × {parts} parts of a step = {replicas * parts}" if parts > 1 else ""
-    if spec.strategy is Strategy.TENSOR_PARALLEL and spec.model_parallel > 1:
+    if split is Split.GROUPS and spec.model_parallel > 1:
         return f"{counted(replicas, 'group')} of {counted(spec.model_parallel, 'device')}{many}"
-    gang = f"{counted(spec.workers, 'worker')} × {counted(spec.devices_per_worker, 'device')}"
-    if spec.strategy is Strategy.PARAMETER_SERVER:
-        gang = counted(spec.devices_per_worker, "device")
+    devices = counted(spec.devices_per_worker, "device")
+    gang = devices if split is Split.ONE_WORKER else f"{counted(spec.workers, 'worker')} × {devices}"
     return f"{gang} = {replicas} replicas" if not many else gang + many
 
 
 def _split_sentence(spec: JobSpec, per_replica: int) -> str:
     size, workers, devices = spec.global_batch_size, spec.workers, spec.devices_per_worker
     gang = f"{counted(workers, 'worker')} × {counted(devices, 'device')}"
-    if spec.strategy is Strategy.PARAMETER_SERVER:
-        split = f" ({counted(devices, 'device')} × {per_replica})" if devices > 1 else ""
-        return f"{size} examples make one update of one worker{split}; {counted(workers, 'worker')} update on their own"
-    if spec.strategy is Strategy.TPU:
-        return f"{size} examples a step, divided over the cores that the TPU turns out to have"
-    if spec.strategy is Strategy.PIPELINE:
-        return f"{size} examples a step walk through {counted(workers * devices, 'stage')} ({gang})"
-    if spec.strategy is Strategy.TENSOR_PARALLEL and spec.model_parallel > 1:
-        groups = workers * devices // spec.model_parallel
-        each = f"{counted(groups, 'group')} of {counted(spec.model_parallel, 'device')}"
-        return f"{size} examples a step = {each} × {per_replica}; the devices of a group hold parts of every layer"
+    match STRATEGIES[spec.strategy].split:
+        case Split.ONE_WORKER:
+            split = f" ({counted(devices, 'device')} × {per_replica})" if devices > 1 else ""
+            others = f"{counted(workers, 'worker')} update on their own"
+            return f"{size} examples make one update of one worker{split}; {others}"
+        case Split.CORES:
+            return f"{size} examples a step, divided over the cores that the TPU turns out to have"
+        case Split.STAGES:
+            return f"{size} examples a step walk through {counted(workers * devices, 'stage')} ({gang})"
+        case Split.GROUPS if spec.model_parallel > 1:
+            groups = workers * devices // spec.model_parallel
+            each = f"{counted(groups, 'group')} of {counted(spec.model_parallel, 'device')}"
+            return f"{size} examples a step = {each} × {per_replica}; the devices of a group hold parts of every layer"
     if workers == 1 and devices == 1:
         return f"{size} examples a step on one device"
-    if spec.strategy is Strategy.CENTRAL_STORAGE:
-        return f"{size} examples a step = {counted(devices, 'device')} × {per_replica}; variables stay in main memory"
-    return f"{size} examples a step = {gang} × {per_replica} per replica"
+    note = STRATEGIES[spec.strategy].batch_note
+    return f"{size} examples a step = {gang} × {per_replica} per replica" + (f"; {note}" if note else "")
 
 
 def _parts_sentence(spec: JobSpec, per_replica: int, parts: int) -> str:
-    if spec.strategy is Strategy.PIPELINE:
+    if STRATEGIES[spec.strategy].split is Split.STAGES:
         stages = spec.workers * spec.devices_per_worker
         idle = (stages - 1) / (parts + stages - 1)
         return f"{parts} micro-batches of {per_replica // parts}: ideally each stage is idle {idle:.0%} of a step"
@@ -171,11 +178,11 @@ def _rate_sentence(spec: JobSpec, effective: float | None, replicas: int, warmup
     rate, scaling = spec.learning_rate, spec.lr_scaling
     if rate is None or effective is None:
         return "learning rate: the recipe's own"
-    if scaling == "none":
+    if scaling == LrScaling.NONE:
         return f"learning rate {rate:g}, not scaled"
     if replicas == 1:
-        name = "linear" if scaling == "linear" else "square-root"
+        name = "linear" if scaling == LrScaling.LINEAR else "square-root"
         return f"learning rate {rate:g}: one replica in sync, so {name} scaling changes nothing"
-    factor = f"{replicas} replicas in sync" if scaling == "linear" else f"√{replicas} (replicas in sync)"
+    factor = f"{replicas} replicas in sync" if scaling == LrScaling.LINEAR else f"√{replicas} (replicas in sync)"
     text = f"learning rate {rate:g} × {factor} = {effective:g}"
     return f"{text}, reached from {rate:g} over the first {warmup:g} epochs" if warmup else text

@@ -6,24 +6,12 @@ wrote it. Whether the program has the same variables is seen on the node, where 
 
 from collections.abc import Iterator
 
-from orchestrator.domain.job.strategies import label
 from orchestrator.domain.words import counted
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.job.job_spec import JobSpec, keras_of
-from worker_agent.protocol.states import Keras, Strategy
-
-# Strategies that hold the same variables and so read each other's checkpoints.
-ALIKE = frozenset(
-    {
-        Strategy.ONE_DEVICE,
-        Strategy.MIRRORED,
-        Strategy.MULTI_WORKER_MIRRORED,
-        Strategy.CENTRAL_STORAGE,
-        Strategy.TPU,
-        Strategy.TENSOR_PARALLEL,
-    }
-)
-KERAS = {Keras.KERAS3: "Keras 3", Keras.TF_KERAS: "tf_keras"}
+from worker_agent.protocol.job.gang_shape import keras_of
+from worker_agent.protocol.job.job_spec import JobSpec
+from worker_agent.protocol.job.strategies import STRATEGIES, label
+from worker_agent.protocol.states import Strategy
 
 
 def refusals(asked: JobSpec, theirs: JobSpec, *, epoch: int) -> Iterator[tuple[str, str]]:
@@ -38,18 +26,18 @@ def refusals(asked: JobSpec, theirs: JobSpec, *, epoch: int) -> Iterator[tuple[s
             f"it was written by the recipe {theirs.code.recipe}, and {asked.code.recipe} has other variables: choose "
             f"{theirs.code.recipe}, or begin anew",
         )
-    readers = _readers(theirs)
+    keras, readers = keras_of(theirs), _readers(theirs)
     if asked.strategy not in readers:
-        written, takers = label(theirs.strategy), [label(each) for each in Strategy if each in readers]
-        of = f" in {KERAS[keras_of(theirs)]}" if asked.strategy in ALIKE and theirs.strategy in ALIKE else ""
+        written, takers = label(theirs.strategy), [label(each) for each in readers]
+        both_share = STRATEGIES[asked.strategy].shares_checkpoints and STRATEGIES[theirs.strategy].shares_checkpoints
+        of = f" in {keras.label}" if both_share else ""
         yield (
             "resume_from",
             f"it was written under {written}{of}, whose checkpoints {label(asked.strategy)} cannot read: choose "
             f"{' or '.join(takers)}, with as many processes and devices as you like",
         )
-    elif keras_of(asked) is not keras_of(theirs):
-        keras = keras_of(theirs)
-        yield "keras", f"the checkpoint was written in {KERAS[keras]}, which keeps other variables: choose `{keras}`"
+    elif keras_of(asked) is not keras:
+        yield "keras", f"the checkpoint was written in {keras.label}, which keeps other variables: choose `{keras}`"
     if epoch >= asked.epochs:
         yield "epochs", f"the checkpoint is of epoch {epoch} already: give {counted(epoch + 1, 'epoch')} or more"
 
@@ -75,8 +63,9 @@ def _other_recipe(asked: JobSpec, theirs: JobSpec) -> bool:
     return len(named) == 2 and "" not in named
 
 
-def _readers(written: JobSpec) -> frozenset[Strategy]:
-    """The strategies that can read its checkpoints; tensor parallel splits models of Keras 3 alone."""
-    if written.strategy not in ALIKE:
-        return frozenset({written.strategy})
-    return ALIKE - {Strategy.TENSOR_PARALLEL} if keras_of(written) is Keras.TF_KERAS else ALIKE
+def _readers(written: JobSpec) -> list[Strategy]:
+    """The strategies that can read its checkpoints: of those that store the whole model all that know its Keras."""
+    if not STRATEGIES[written.strategy].shares_checkpoints:
+        return [written.strategy]
+    keras = keras_of(written)
+    return [each for each, row in STRATEGIES.items() if row.shares_checkpoints and keras in row.keras]

@@ -5,10 +5,11 @@ A text names what it may never use, and a program may know better: so hardly any
 
 from collections.abc import Iterator
 
-from orchestrator.domain.job.strategies import GANGS, WORDS, computing_roles, serving_roles
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.job.job_spec import JobSpec, keras_of
+from worker_agent.protocol.job.gang_shape import computing_roles, keras_of, serving_roles
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.script_text import ScriptInfo, runs_script
+from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Keras, Strategy
 
 
@@ -30,11 +31,12 @@ def refusals(script: ScriptInfo, spec: JobSpec) -> list[tuple[str, str]]:
 def _strategy(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
     if script.dtensor or spec.strategy in script.strategies:
         return
-    labels = " and ".join(WORDS[strategy].label for strategy in script.strategies)
+    row = STRATEGIES[spec.strategy]
+    labels = " and ".join(STRATEGIES[strategy].label for strategy in script.strategies)
     roles = [role for role, _index in (*computing_roles(spec), *serving_roles(spec))]
     runs = sum(runs_script(role, spec.strategy, script) for role in roles)
-    alone = not any(strategy in GANGS for strategy in script.strategies)
-    if spec.strategy in GANGS and alone and len(roles) > 1:
+    alone = not any(STRATEGIES[strategy].is_gang for strategy in script.strategies)
+    if row.is_gang and alone and len(roles) > 1:
         what = f"the program builds {labels}" if script.strategies else "the program names no strategy"
         remedy = script.strategies[0].value if script.strategies else Strategy.ONE_DEVICE.value
         why = (
@@ -45,21 +47,21 @@ def _strategy(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
         yield Finding(
             what,
             why,
-            f"Choose `{remedy}`, or use {WORDS[spec.strategy].label} in the program",
+            f"Choose `{remedy}`, or use {row.label} in the program",
             blocks=False,
         )
-    elif spec.strategy not in GANGS and script.strategies and not alone:
-        wanted = next(strategy for strategy in script.strategies if strategy in GANGS)
+    elif not row.is_gang and script.strategies and not alone:
+        wanted = next(strategy for strategy in script.strategies if STRATEGIES[strategy].is_gang)
         yield Finding(
             f"the program builds {labels}",
-            f"under {WORDS[spec.strategy].label} it is one process without TF_CONFIG, a gang of one at best",
+            f"under {row.label} it is one process without TF_CONFIG, a gang of one at best",
             f"Choose `{wanted.value}`",
             blocks=False,
         )
     elif script.strategies:
         yield Finding(
             f"the program builds {labels}",
-            f"it is given the processes of {WORDS[spec.strategy].label}",
+            f"it is given the processes of {row.label}",
             f"Choose `{script.strategies[0].value}`, or look whether that is meant",
             blocks=False,
         )
@@ -68,9 +70,10 @@ def _strategy(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
 def _keras(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
     if keras_of(spec) is not Keras.KERAS3:
         return
-    if spec.strategy is Strategy.PARAMETER_SERVER:
+    row = STRATEGIES[spec.strategy]
+    if Keras.KERAS3 not in row.keras:
         yield Finding(
-            "Keras 3 under ParameterServer",
+            f"Keras 3 under {row.label}",
             "its fit fails there, and in a loop of one's own updates get lost",
             "Choose `tf_keras`",
             blocks=False,

@@ -1,16 +1,22 @@
-"""Reading single values that people or programs typed: the value, or `Bad` with what to write instead. Never raises."""
+"""Reading single values that people or programs typed: the value, or `Bad` with what to write instead. Never raises.
+
+pydantic holds numbers, switches and choices to their type and limits, as a number or as text; the sentences are ours.
+"""
 
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from orchestrator.domain.job.recipes import ParamInfo
 from worker_agent.protocol.job.job_spec import ParamValue
 
 TEXT_PARAM_CHARS = 1000
 SAFE_INTEGER = 2**53
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 # Marks that turn the direction of what follows (Unicode TR 9): a name with one could pose as another.
 _TURNS = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
@@ -24,29 +30,18 @@ class Bad:
     message: str
 
 
-def integer(raw: object, low: int, high: int) -> int | Bad:
-    """A whole number within [low, high], as a number or as digits."""
-    wanted = f"has to be a whole number from {low} to {high}"
-    value = _whole(raw)
-    if value is None:
-        return Bad(wanted)
-    return value if low <= value <= high else Bad(f"{wanted}, not {_short(value)}")
-
-
-def number(raw: object, low: float | None, high: float | None) -> float | Bad:
-    """A finite number within [low, high], as a number or as text."""
-    wanted = "has to be a number" + _range(low, high)
-    if isinstance(raw, bool) or not isinstance(raw, int | float | str):
+def read(raw: object, kind: Any, low: float | None = None, high: float | None = None) -> Any:
+    """A value of `kind` (int, float, bool or an enum) within [low, high], or `Bad`."""
+    wanted = _wanted(kind, low, high)
+    if kind in (int, float) and (isinstance(raw, bool | bytes) or (isinstance(raw, str) and "_" in raw)):
         return Bad(wanted)
     try:
-        value = float(raw.replace("_", "x") if isinstance(raw, str) else raw)
-    except (ValueError, OverflowError):
-        return Bad(wanted)
-    if not math.isfinite(value):
-        return Bad(f"{wanted}: not a number and infinity cannot be used")
-    if (low is not None and value < low) or (high is not None and value > high):
-        return Bad(f"{wanted}, not {value:g}")
-    return value
+        return _adapter(kind, low, high).validate_python(raw)
+    except ValidationError as refused:
+        problem = refused.errors(include_input=False, include_url=False)[0]["type"]
+    if problem in ("greater_than_equal", "less_than_equal"):
+        return Bad(f"{wanted}, not {_short(raw)}")
+    return Bad(f"{wanted}: not a number and infinity cannot be used" if problem == "finite_number" else wanted)
 
 
 def text(raw: object, *, limit: int, lines: bool = False, empty: bool = False) -> str | Bad:
@@ -65,46 +60,26 @@ def text(raw: object, *, limit: int, lines: bool = False, empty: bool = False) -
     return value
 
 
-def choice(raw: object, options: Sequence[str]) -> str | Bad:
-    """One of the options."""
-    if isinstance(raw, str) and raw in options:
-        return str(raw)
-    return Bad(f"has to be one of {', '.join(options)}")
-
-
-def boolean(raw: object) -> bool | Bad:
-    """True or false, as such or as a word."""
-    if isinstance(raw, bool):
-        return raw
-    words = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
-    if isinstance(raw, str) and raw.strip().lower() in words:
-        return words[raw.strip().lower()]
-    return Bad("has to be true or false")
-
-
 def param_value(raw: object, param: ParamInfo) -> ParamValue | Bad:
     """A hyper-parameter's value by its declared type, range and choices."""
-    if param.type == "bool":
-        return boolean(raw)
     if param.type == "str":
         return text(raw, limit=TEXT_PARAM_CHARS, lines=True, empty=True)
     if param.type == "choice":
         return _option(raw, param.choices)
-    if param.type == "float":
-        return number(raw, param.min, param.max)
-    low = -SAFE_INTEGER if param.min is None else math.ceil(max(param.min, -SAFE_INTEGER))
-    high = SAFE_INTEGER if param.max is None else math.floor(min(param.max, SAFE_INTEGER))
-    return integer(raw, low, high)
+    value: ParamValue | Bad
+    if param.type == "int":
+        low = -SAFE_INTEGER if param.min is None else math.ceil(max(param.min, -SAFE_INTEGER))
+        high = SAFE_INTEGER if param.max is None else math.floor(min(param.max, SAFE_INTEGER))
+        value = read(raw, int, low, high)
+    else:
+        value = read(raw, bool) if param.type == "bool" else read(raw, float, param.min, param.max)
+    return value
 
 
-def _whole(raw: object) -> int | None:
-    if isinstance(raw, int) and not isinstance(raw, bool):
-        return raw
-    if isinstance(raw, float) and math.isfinite(raw) and raw.is_integer() and abs(raw) < SAFE_INTEGER:
-        return int(raw)
-    if isinstance(raw, str) and _INTEGER.fullmatch(raw.strip()):
-        return int(raw)
-    return None
+@lru_cache(maxsize=1000)
+def _adapter(kind: Any, low: float | None, high: float | None) -> TypeAdapter[Any]:
+    limits = Field(ge=low, le=high, allow_inf_nan=False) if kind is float else Field(ge=low, le=high)
+    return TypeAdapter(Annotated[kind, limits] if kind in (int, float) else kind)
 
 
 def _option(raw: object, options: Sequence[ParamValue]) -> ParamValue | Bad:
@@ -117,15 +92,20 @@ def _option(raw: object, options: Sequence[ParamValue]) -> ParamValue | Bad:
     return Bad(f"has to be one of {', '.join(map(str, options))}")
 
 
-def _range(low: float | None, high: float | None) -> str:
-    if low is None and high is None:
-        return ""
-    if low is None:
-        return f" of at most {high:g}"
-    if high is None:
-        return f" of at least {low:g}"
-    return f" from {low:g} to {high:g}"
+def _wanted(kind: Any, low: float | None, high: float | None) -> str:
+    if kind is bool:
+        return "has to be true or false"
+    if kind is int:
+        return f"has to be a whole number from {low} to {high}"
+    if kind is not float:
+        return f"has to be one of {', '.join(kind)}"
+    if low is not None and high is not None:
+        return f"has to be a number from {low:g} to {high:g}"
+    limits = f" of at least {low:g}" if low is not None else "" if high is None else f" of at most {high:g}"
+    return f"has to be a number{limits}"
 
 
-def _short(value: int) -> str:
-    return str(value) if abs(value) < SAFE_INTEGER else "so large a number"
+def _short(raw: object) -> str:
+    is_long = isinstance(raw, int) and abs(raw) >= SAFE_INTEGER
+    shown = "" if is_long else str(raw).strip()
+    return shown if 0 < len(shown) <= len(str(SAFE_INTEGER)) + 1 else "so large a number"

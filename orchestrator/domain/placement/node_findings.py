@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from orchestrator.domain.placement.planning import NodeView
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.job.job_spec import JobSpec, keras_of
+from worker_agent.protocol.job.gang_shape import keras_of
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import Keras
 
 _SAME = "Install the same one on all nodes and restart their agents, or cordon the odd ones"

@@ -12,11 +12,14 @@ A hand-written TF_CONFIG fixes the addresses: then each process takes the node t
 from collections import Counter
 from dataclasses import dataclass
 
-from orchestrator.domain.job.strategies import GANGS, computing_roles, serving_roles
 from orchestrator.domain.placement.tf_config import addresses_in, cluster_spec, extras_in, tf_config
 from orchestrator.domain.words import counted
+from worker_agent.protocol.job.choices import Validation
+from worker_agent.protocol.job.gang_shape import computing_roles, serving_roles
 from worker_agent.protocol.job.job_spec import JobSpec
-from worker_agent.protocol.states import DeviceKind, NodeState, Role, Strategy
+from worker_agent.protocol.job.strategies import STRATEGIES
+from worker_agent.protocol.job.strategy_row import Split
+from worker_agent.protocol.states import DeviceKind, NodeState, Role
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class Never:
 
 LOCAL_TPU = "local"
 # TensorFlow's collectives on CPU see one device per process.
-ONE_CPU_DEVICE = "MultiWorkerMirrored computes on one CPU device per worker. Use 1 and more workers, or nodes with GPUs"
+ONE_CPU_DEVICE = "TensorFlow computes on one CPU device per worker. Use 1 device and more workers, or nodes with GPUs"
 
 
 @dataclass(frozen=True)
@@ -179,15 +182,16 @@ def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
 
 def lacks_tpu(spec: JobSpec, node: NodeView) -> bool:
     """Whether the job is for a node's own TPU, and this node is known to have none."""
-    return spec.strategy is Strategy.TPU and spec.tpu == LOCAL_TPU and node.tpus == 0
+    return spec.tpu == LOCAL_TPU and node.tpus == 0
 
 
 def _usable_kinds(spec: JobSpec) -> tuple[DeviceKind, ...]:
     """GPUs before CPU slots; no CPU slots where TensorFlow would use only the first of a worker's; a TPU's host needs
     no GPU."""
-    if spec.strategy is Strategy.MULTI_WORKER_MIRRORED and spec.devices_per_worker > 1:
+    row = STRATEGIES[spec.strategy]
+    if row.one_cpu_device and spec.devices_per_worker > 1:
         return (DeviceKind.GPU,)
-    if spec.strategy is Strategy.TPU:
+    if row.split is Split.CORES:
         return (DeviceKind.CPU, DeviceKind.GPU)
     return (DeviceKind.GPU, DeviceKind.CPU)
 
@@ -255,7 +259,7 @@ def _seat_as_written(spec: JobSpec, cluster: ClusterView, kind: DeviceKind) -> l
         best = max(able, key=lambda node: len(free[node.node_id]))
         taken, free[best.node_id] = free[best.node_id][:need], free[best.node_id][need:]
         seats.append(_Seat(role, index, best, tuple(taken), port))
-    if spec.validation == "evaluator":
+    if spec.validation == Validation.EVALUATOR:
         seats.append(_Seat(Role.EVALUATOR, 0, _leader(seats).node, ()))
     return seats
 
@@ -285,7 +289,7 @@ def _with_ports(
         taken.add((seat.node.address, port))
         ports.append(port)
     addresses = [f"{seat.node.address}:{port}" for seat, port in zip(seats, ports, strict=True)]
-    distributed, extras = spec.strategy in GANGS, extras_in(spec.tf_config)
+    distributed, extras = STRATEGIES[spec.strategy].is_gang, extras_in(spec.tf_config)
     whole = cluster_spec((seat.role, seat.index, address) for seat, address in zip(seats, addresses, strict=True))
     return Placed(
         tuple(

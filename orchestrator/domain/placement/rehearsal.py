@@ -8,20 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from worker_agent.protocol.codec import plain
-from worker_agent.protocol.job.job_spec import JobSpec
-
-# What no model, data set or rule about them depends on.
-_UNREAD = (
-    "name",
-    "epochs",
-    "seed",
-    "checkpoint_steps",
-    "checkpoints_kept",
-    "resume_from",
-    "priority",
-    "time_limit_s",
-    "max_restarts",
-)
+from worker_agent.protocol.job.job_spec import FIELDS, JobSpec
 
 
 class Verdict(StrEnum):
@@ -36,8 +23,9 @@ def fingerprint(spec: JobSpec, environment: Mapping[str, object]) -> str:
     """64 hexadecimal digits; `environment` is what the cluster sets beside the job. The learning rate counts only as
     asked for or not, and the program by its content."""
     read = dict(plain(spec))  # type: ignore[call-overload]
-    for name in _UNREAD:
-        del read[name]
+    for row in FIELDS.values():
+        if not row.rebuilds:
+            del read[row.name]
     read["learning_rate"] = spec.learning_rate is not None
     read["code"] = [spec.code.sha256, spec.code.entry]
     return hashlib.sha256(msgspec.json.encode([read, dict(environment)], order="deterministic")).hexdigest()

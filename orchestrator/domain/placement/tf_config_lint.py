@@ -7,12 +7,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from orchestrator.domain.job.strategies import computing_roles
 from orchestrator.domain.placement.planning import ClusterView
 from orchestrator.domain.words import counted
 from worker_agent.protocol.findings import Finding
+from worker_agent.protocol.job.gang_shape import computing_roles
 from worker_agent.protocol.job.job_spec import JobSpec
-from worker_agent.protocol.states import Role, Strategy
+from worker_agent.protocol.job.strategies import STRATEGIES
+from worker_agent.protocol.states import Role
 
 LARGEST = 100_000
 EXAMPLE = '{"cluster": {"worker": ["10.0.0.1:20000", "10.0.0.2:20000"]}}'
@@ -74,7 +75,7 @@ def _roles(members: Mapping[str, list[str]], spec: JobSpec) -> Iterator[Finding]
                 "Remove it here, and set validation to evaluator: it is started beside the cluster",
             )
         elif role == OLD_CHIEF:
-            leads = spec.chief or spec.strategy is Strategy.PARAMETER_SERVER
+            leads = spec.chief or STRATEGIES[spec.strategy].coordinated
             remedy = "Call it chief" if leads else "Make its address one of worker, or call it chief and set chief"
             yield Finding(f"{role} is an old name", "TensorFlow 2 knows it no more", remedy)
         elif role not in ROLES:
@@ -87,7 +88,7 @@ def _roles(members: Mapping[str, list[str]], spec: JobSpec) -> Iterator[Finding]
             "the chief creates the variables on them and hands out the work; workers alone only wait",
             'Add "chief": ["host:port"]',
         )
-    if "ps" in members and spec.strategy is not Strategy.PARAMETER_SERVER:
+    if "ps" in members and not STRATEGIES[spec.strategy].coordinated:
         yield Finding(
             "there are parameter servers in it",
             f"{spec.strategy.value} starts none, and the others would wait for them",
@@ -96,11 +97,11 @@ def _roles(members: Mapping[str, list[str]], spec: JobSpec) -> Iterator[Finding]
 
 
 def _counts(members: Mapping[str, list[str]], spec: JobSpec) -> Iterator[Finding]:
-    parameter_server = spec.strategy is Strategy.PARAMETER_SERVER
+    coordinated = STRATEGIES[spec.strategy].coordinated
     chiefs = len(members.get("chief", ()))
     if chiefs > 1:
         yield Finding(f"there are {chiefs} chiefs", "only one process can lead", "Keep one")
-    elif chiefs and not parameter_server and not spec.chief:
+    elif chiefs and not coordinated and not spec.chief:
         yield Finding(
             "a chief is declared and none is started",
             "the workers would wait for it without end",
@@ -120,13 +121,13 @@ def _counts(members: Mapping[str, list[str]], spec: JobSpec) -> Iterator[Finding
             "TensorFlow waits until every declared process has come, and an undeclared one cannot join",
             f"List {started}, or set workers to {declared + (spec.workers - started)}",
         )
-    if parameter_server and "ps" in members and len(members["ps"]) != spec.ps:
+    if coordinated and "ps" in members and len(members["ps"]) != spec.ps:
         yield Finding(
             f"it lists {counted(len(members['ps']), 'ps address', 'es')} for {counted(spec.ps, 'parameter server')}",
             "TensorFlow waits until every declared process has come",
             f"List {spec.ps}, or set ps to {len(members['ps'])}",
         )
-    elif parameter_server and "ps" not in members:
+    elif coordinated and "ps" not in members:
         yield Finding("it declares no ps", "parameter_server keeps its variables there", 'Add "ps": ["host:port"]')
 
 

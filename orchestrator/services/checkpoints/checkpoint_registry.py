@@ -18,6 +18,7 @@ from orchestrator.queries.jobs import visible_jobs
 from worker_agent.protocol.checkpoint import MARKER, Candidate, Restore, is_name, kept_of, order_of
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import JobSpec
+from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.records import Checkpointed
 from worker_agent.protocol.states import Cause, Kind, NodeState, Role, Strategy
 
@@ -137,7 +138,7 @@ def node_of(row: Checkpoint) -> Node | None:
 
 def restore_for(row: Checkpoint, *, role: Role, strategy: Strategy) -> Restore | None:
     """What a process of a gang is told of the checkpoint: those that hold variables of their own read it."""
-    reads = role is Role.CHIEF or (role is Role.WORKER and strategy is not Strategy.PARAMETER_SERVER)
+    reads = role is Role.CHIEF or (role is Role.WORKER and not STRATEGIES[strategy].coordinated)
     if not reads:
         return None
     return Restore(

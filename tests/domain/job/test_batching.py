@@ -32,7 +32,7 @@ def test_global_to_worker_to_replica():
             "central_storage",
             {"devices_per_worker": 2},
             (2, 64, 32, 1, 32),
-            "64 examples a step = 2 devices × 32; variables stay in main memory",
+            "64 examples a step = 1 worker × 2 devices × 32 per replica; variables stay in main memory",
         ),
         ("parameter_server", {"workers": 3}, (1, 64, 64, 1, 64), "one update of one worker; 3 workers update"),
         (

@@ -2,11 +2,12 @@
 
 import pytest
 
-from orchestrator.domain.job.combinations import CLUSTER_RULES, RULES, refusals, refusals_in
+from orchestrator.domain.job.combinations import CLUSTER_LIMITS, LIMITS, refusals, refusals_in
 from orchestrator.domain.job.recipes import RecipeInfo
-from orchestrator.domain.job.strategies import PARTICULAR, WORDS
 from orchestrator.domain.placement.planning import place
 from tests.domain.gang.gangs import cluster, node, spec
+from worker_agent.protocol.job.job_spec import FIELDS
+from worker_agent.protocol.job.strategies import PARTICULAR, STRATEGIES
 from worker_agent.protocol.states import DeviceKind, Keras, Kind, Strategy
 
 PLAIN: dict[str, dict[str, object]] = {
@@ -20,6 +21,7 @@ PLAIN: dict[str, dict[str, object]] = {
     "pipeline": {"workers": 2, "micro_batches": 8},
 }
 SCRIPT = {"kind": Kind.SCRIPT}
+ONE_PROCESS = ("one_device", "mirrored", "central_storage", "tpu")
 # (strategy, fields, the field that is refused, words of its sentence)
 REFUSED = [
     ("one_device", {"env": {"KERAS_BACKEND": "jax"}}, "env", "run the program as a script"),
@@ -55,7 +57,9 @@ REFUSED = [
     ("tpu", {"tpu": "t", "learning_rate": 0.1, "lr_scaling": "sqrt"}, "lr_scaling", "give the scaled rate"),
     ("mirrored", {"lr_scaling": "sqrt"}, "learning_rate", "sqrt scaling multiplies a learning rate: give one"),
     ("mirrored", {"warmup_epochs": 1.0}, "warmup_epochs", "set lr_scaling to linear or sqrt"),
-    ("mirrored", {"validation": "evaluator"}, "validation", "set validation to gang"),
+    ("mirrored", {"warmup_epochs": 6.0}, "warmup_epochs", "from 0 to 5, not 6 (the job has 5 epochs)"),
+    *((name, {"validation": "evaluator"}, "validation", "set validation to gang") for name in ONE_PROCESS),
+    ("tensor_parallel", {"validation": "evaluator"}, "validation", "an evaluator cannot either"),
     ("pipeline", {"workers": 2, "validation": "evaluator"}, "validation", "holds a whole model under Pipeline"),
     ("multi_worker_mirrored", {"validation": "evaluator", "checkpoints_kept": 0}, "validation", "none are kept"),
     ("mirrored", {"checkpoint_steps": 10, "checkpoints_kept": 0}, "checkpoint_steps", "none would be kept"),
@@ -73,7 +77,8 @@ REFUSED = [
     ("one_device", SCRIPT | {"params": {"a": 1}}, "params", "a script never sees params"),
     ("one_device", SCRIPT | {"precision": "mixed_float16"}, "precision", "among the program's arguments"),
     ("pipeline", SCRIPT | {"workers": 2}, "strategy", "make the program a recipe"),
-    ("mirrored", SCRIPT | {"tf_config": "{}"}, "tf_config", "one process and needs no TF_CONFIG"),
+    *((name, SCRIPT | {"tf_config": "{}"}, "tf_config", "one process and needs no TF_CONFIG") for name in ONE_PROCESS),
+    ("central_storage", {"jit": True}, "jit", "XLA cannot reach the variables of central storage"),
 ]
 
 
@@ -90,16 +95,24 @@ def test_what_suits_a_strategy_is_not_refused(strategy):
 
 @pytest.mark.parametrize("strategy", [name for name in PLAIN if name != "pipeline"])
 def test_a_script_under_each_strategy(strategy):
-    fields = {name: value for name, value in PLAIN[strategy].items() if name in WORDS[Strategy(strategy)].fields}
+    fields = {name: value for name, value in PLAIN[strategy].items() if name in STRATEGIES[Strategy(strategy)].reads}
     of_scripts = {"workers", "devices_per_worker", "ps", "chief", "validation", "tpu"}
     fields = {name: value for name, value in fields.items() if name in of_scripts}
     asked = spec(Strategy(strategy), **fields, **SCRIPT, arguments=["a b"], keras=Keras.TF_KERAS, requirements="x")
     assert refusals(asked) == []
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.field}: {rule.sentence[:40]}")
-def test_every_rule_has_an_example(rule):
-    assert any(rule.broken(spec(Strategy(name), **fields)) for name, fields, field, _ in REFUSED if field == rule.field)
+@pytest.mark.parametrize("limit", LIMITS, ids=lambda limit: f"{limit.field}: {limit.sentence[:40]}")
+def test_every_limit_has_an_example(limit):
+    examples = [spec(Strategy(name), **fields) for name, fields, field, _ in REFUSED if field == limit.field]
+    assert any(limit.broken(example) for example in examples)
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_every_limit_of_a_strategy_has_an_example(strategy):
+    examples = [(field, spec(strategy, **fields)) for name, fields, field, _ in REFUSED if name == strategy]
+    for limit in STRATEGIES[strategy].limits:
+        assert any(field == limit.field and limit.broken(example) for field, example in examples), limit.sentence
 
 
 def test_a_pipeline_needs_a_recipe_that_says_where_it_is_cut():
@@ -123,7 +136,7 @@ def test_nccl_needs_a_gpu():
     mirrored = spec(Strategy.MIRRORED, cross_device="nccl")
     assert [field for field, _ in refusals_in(mirrored, cpus)] == ["cross_device"]
     assert refusals_in(asked, gpus) == refusals_in(mirrored, gpus) == refusals_in(asked, cluster()) == []
-    assert len(CLUSTER_RULES) == 3
+    assert len(CLUSTER_LIMITS) == 3
 
 
 def test_a_tpu_of_the_nodes_own_has_to_be_there():
@@ -146,5 +159,5 @@ def test_what_a_script_never_sees_is_refused_though_it_is_the_default():
 
 
 def test_every_particular_field_is_read_by_some_strategy():
-    assert set(PARTICULAR) == set().union(*(words.fields for words in WORDS.values()))
-    assert set(WORDS) == set(Strategy)
+    assert set(FIELDS) > PARTICULAR
+    assert set(STRATEGIES) == set(Strategy)

@@ -42,7 +42,10 @@ def test_what_tf_keras_wrote_no_tensor_parallel_reads():
     written = msgspec.structs.replace(WRITTEN, keras=Keras.TF_KERAS)
     assert "choose `tf_keras`" in refused(written, keras=None)["keras"]
     told = refused(written, keras=None, strategy=Strategy.TENSOR_PARALLEL)
-    assert "written under Mirrored in tf_keras, whose checkpoints Tensor parallel cannot read" in told["resume_from"]
+    assert (
+        "written under Mirrored in tf_keras (Keras 2), whose checkpoints Tensor parallel cannot read"
+        in told["resume_from"]
+    )
     assert "or Tensor parallel" not in told["resume_from"]
     assert "keras" not in told
 

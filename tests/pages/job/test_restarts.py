@@ -81,4 +81,4 @@ def test_the_form_has_the_field_and_a_clone_keeps_it(client_of: Browser, member:
     assert 'value="7"' in field
     assert '<details class="w6 ty-more" open><summary>After a failure' in clone
     settings = html_of(client_of(member).get(reverse("job", args=[job.pk])))
-    assert "<dt>Restarts after failures</dt><dd>7</dd>" in settings
+    assert "<dt>Restarts after failures</dt><dd>7 times</dd>" in settings

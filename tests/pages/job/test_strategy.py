@@ -178,13 +178,11 @@ def test_settings_say_what_was_asked_for_and_no_more(db: None):
     spec = {"strategy": Strategy.MULTI_WORKER_MIRRORED, "workers": 2, "chief": True, "communication": "ring"}
     spec |= {"lr_scaling": "sqrt", "learning_rate": 0.1, "warmup_epochs": 2.0, "accumulation": 4, "resume_from": 7}
     rows = dict(settings_of(make_job(spec=spec)))
-    assert (rows["Chief of its own"], rows["Sums over the network"], rows["Passes a step"]) == (
-        "yes",
-        "Ring over gRPC",
-        "4",
-    )
-    assert rows["Learning rate"] == "0.1, scaled with the square root of the replicas, warm-up 2 epochs"
-    assert rows["Begins with"] == "checkpoint 7"
+    assert rows["The first worker is called chief"] == "yes"
+    assert rows["Communication between workers"] == "Ring over gRPC"
+    assert rows["Gradient accumulation steps"] == "4"
+    assert (rows["Learning rate"], rows["Learning rate scaling"], rows["Warm-up"]) == ("0.1", "Square root", "2 epochs")
+    assert rows["Begin with checkpoint"] == "7"
     assert not {"Precision", "Validation", "TPU", "Arguments", "Micro-batches"} & set(rows)
 
 
@@ -192,7 +190,7 @@ def test_settings_of_a_script(db: None):
     spec = {"strategy": Strategy.MIRRORED, "kind": Kind.SCRIPT, "arguments": ["--a", "b c"], "keras": "tf_keras"}
     rows = dict(settings_of(make_job(spec=spec | {"requirements": "x==1\ny"})))
     assert (rows["Arguments"], rows["Keras"], rows["Packages"]) == ("--a 'b c'", "tf_keras (Keras 2)", "x==1, y")
-    assert not {"Epochs", "Global batch", "Learning rate", "Checkpoints"} & set(rows)
+    assert not {"Epochs", "Global batch size", "Learning rate", "Checkpoints kept"} & set(rows)
 
 
 def test_an_evaluator_is_a_process_of_its_own():

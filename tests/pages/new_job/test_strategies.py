@@ -6,12 +6,13 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from dashboard.labels import FIELDS, VALUES
+from dashboard.labels import in_labels
 from orchestrator.models import Cluster, Job, User
 from tests.factories import RECIPE, make_cluster, make_node
 from tests.pages.fields import Fields
 from tests.pages.html import html_of
 from tests.pages.new_job.test_new_job import PREVIEW, URL, filled
+from worker_agent.protocol.job.job_spec import FIELDS
 
 
 @pytest.fixture
@@ -49,10 +50,10 @@ def test_a_validation_that_needs_checkpoints_says_so(person: Client):
 def test_a_sentence_calls_fields_and_values_what_the_page_calls_them(person: Client):
     text = unescape(person.post(URL, filled(validation="evaluator", checkpoints_kept="0")).content.decode())
     assert "set Checkpoints kept to 1 or more, or Validation to By the gang, after each epoch." in text
-    for words in FIELDS.values():
-        assert f">{words}</" in text, words
-    for words in VALUES.values():
-        assert words in text, words
+    for row in FIELDS.values():
+        assert f">{row.label}</" in text, row.name
+        for option in row.options:
+            assert f">{in_labels(f'`{option}`')}</" in text, option
 
 
 def test_a_file_to_run_that_is_not_the_program_is_said_at_its_field(person: Client):

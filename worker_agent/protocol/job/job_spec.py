@@ -1,7 +1,14 @@
 """The frozen, versioned description of a job: what a person asked for, and nothing that was decided for them."""
 
-import msgspec
+from functools import partial
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from worker_agent.protocol.job.choices import Communication, CrossDevice, LrScaling, Precision, Sharding, Validation
+from worker_agent.protocol.job.field import Field, fields_in
+from worker_agent.protocol.job.requirements import LINE_CHARS, LINES_MAX
 from worker_agent.protocol.states import Keras, Kind, Strategy
 
 ParamValue = bool | int | float | str
@@ -31,109 +38,246 @@ class CodeRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     git: GitRef | None = None
 
 
+_devices = partial(Field, group="devices")
+_roles = partial(Field, group="devices", folded="Communication and roles")
+_learning = partial(Field, group="learning", width=2, only=Kind.RECIPE, always=True)
+_maths = partial(Field, group="learning", folded="Accumulation, precision, compilation", only=Kind.RECIPE)
+_run = partial(Field, group="run", width=2, rebuilds=False)
+_checkpoints = partial(Field, group="run", folded="Checkpoints", width=2, only=Kind.RECIPE, rebuilds=False)
+_script = partial(Field, group="program", folded="File to run, folder, packages", only=Kind.SCRIPT)
+
+
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A job as its owner described it. Sizes are counts; `learning_rate` None leaves the recipe's own.
+    """A job as its owner described it: the one declaration of each field, in the order of the form.
 
-    Shape. `workers` processes compute, with `devices_per_worker` devices each; `ps` serve variables; `chief` gives
-    MultiWorkerMirrored a chief of its own, which computes like a worker and is counted among `workers`.
-
-    Arithmetic. `global_batch_size` examples make one optimizer step over all replicas; with `accumulation` k, one
-    step sums the gradients of k equal parts of it, computed one after the other. `lr_scaling` is "none", "linear"
-    (Goyal et al. 2017: times the replicas in sync) or "sqrt" (times their square root), reached over `warmup_epochs`.
-    `precision` is a Keras dtype policy: "float32", "mixed_float16", "mixed_bfloat16". `jit` asks for XLA.
-    `steps_per_execution` 0 leaves the number of steps per call to the loop.
-
-    Strategy. `communication` (MultiWorkerMirrored): "auto", "ring", "nccl". `cross_device` (Mirrored): "auto", "nccl",
-    "hierarchical_copy", "reduction_to_one_device". `min_shard_bytes` (ParameterServer): variables larger than this are
-    partitioned over the parameter servers; 0 partitions none. `model_parallel` (tensor parallel): over how many of
-    the gang's devices each layer is split; the remaining factor is data parallel. `micro_batches` (pipeline): in how
-    many parts a batch walks through the stages. `tpu` names the TPU or gives its address.
-
-    Data. `sharding` is "auto", "data", "file" or "off". `validation` is "gang" or "evaluator" (a replica of its own,
-    which reads the checkpoints).
-
-    Checkpoints. One every `checkpoint_steps` optimizer steps, 0 at the end of every epoch; `checkpoints_kept` 0 writes
-    none. `resume_from` is the number of a stored checkpoint to begin with, 0 to begin anew.
-
-    Scripts. `kind` "script" runs `code.entry` with `arguments` in `working_dir` (inside the code's folder), with
-    `tf_config` (JSON text; "" lets Trainyard write it). `keras` None takes what suits the strategy. `requirements` are
-    lines for pip, installed into an environment of the job.
-
-    `time_limit_s` 0 means no limit. `max_restarts`: how often the job is tried again after failures of its program
-    (those of machines are not counted).
+    `field.py` says what a declaration holds. Which strategies read a field, and what it is under them unless it is
+    given, stands in `strategies.py`. Names, types and `version` are those of the wire.
     """
 
-    name: str
-    cluster: str
+    name: Annotated[
+        str,
+        Meta(max_length=100),
+        Field("Name", "program", width=4, rebuilds=False),
+        "How you will find it again. Names need not be unique.",
+    ]
+    kind: Annotated[Kind, Field("What it is", "kind", control="choices")] = Kind.RECIPE
     code: CodeRef
-    strategy: Strategy
-    kind: Kind = Kind.RECIPE
     params: dict[str, ParamValue] = {}
-    workers: int = 1
-    ps: int = 0
-    devices_per_worker: int = 1
-    chief: bool = False
-    global_batch_size: int = 64
-    epochs: int = 5
-    accumulation: int = 1
-    learning_rate: float | None = None
-    lr_scaling: str = "none"
-    warmup_epochs: float = 0.0
-    precision: str = "float32"
-    jit: bool = False
-    steps_per_execution: int = 0
-    seed: int = 0
-    communication: str = "auto"
-    cross_device: str = "auto"
-    min_shard_bytes: int = 0
-    model_parallel: int = 1
-    micro_batches: int = 4
-    tpu: str = ""
-    sharding: str = "auto"
-    validation: str = "gang"
-    checkpoint_steps: int = 0
-    checkpoints_kept: int = 3
-    resume_from: int = 0
-    arguments: list[str] = []
-    working_dir: str = ""
-    tf_config: str = ""
-    keras: Keras | None = None
-    requirements: str = ""
-    env: dict[str, str] = {}
-    priority: int = 0
-    time_limit_s: int = 0
-    max_restarts: int = 0
+    arguments: Annotated[
+        list[str],
+        Meta(max_length=200),
+        _script(
+            "Arguments",
+            folded="",
+            control="text",
+            width=6,
+            example="--batch-size 64 --data /data/set",
+            instead="declare it in PARAMS and set it there",
+        ),
+        "As on a command line; quotation marks keep words together.",
+    ] = []
+    keras: Annotated[Keras, Field("Keras", "program"), "What keras and tf.keras mean to the program."] | None = None
+    working_dir: Annotated[
+        str,
+        Meta(max_length=500),
+        _script("Working directory", example="the top folder", instead="a recipe is loaded from the folder it lies in"),
+        "Inside the program's own folder.",
+    ] = ""
+    requirements: Annotated[
+        str,
+        Meta(max_length=LINES_MAX * LINE_CHARS),
+        _script(
+            "Packages", control="lines", example="einops==0.8.1", instead="import only what the nodes have installed"
+        ),
+        "One a line. Each node installs them for the job, from the package index that the node is set up with.",
+    ] = ""
+    strategy: Annotated[Strategy, Field("Strategy", "strategy", control="choices")]
+    cluster: Annotated[str, _devices("Cluster", control="select", rebuilds=True)]
+    tpu: Annotated[
+        str,
+        Meta(max_length=200),
+        _devices("TPU", example="my-tpu or grpc://10.0.0.9:8470"),
+        "Its name, its address, or local for the node's own.",
+    ] = ""
+    workers: Annotated[
+        int,
+        Meta(ge=1, le=1024),
+        _devices("Workers", always=True),
+        "Processes that compute. Each lies on one node.",
+    ] = 1
+    devices_per_worker: Annotated[
+        int,
+        Meta(ge=1, le=64),
+        _devices("Devices per worker", always=True),
+        "GPUs, or CPU slots where a node has none.",
+    ] = 1
+    ps: Annotated[
+        int,
+        Meta(ge=0, le=256),
+        _devices("Parameter servers", always=True),
+        "Processes that hold the variables. They take no device.",
+    ] = 0
+    model_parallel: Annotated[
+        int,
+        Meta(ge=1, le=65_536),
+        _devices("Devices that split a layer", only=Kind.RECIPE, always=True),
+        "The rest of the gang's devices train on other examples at the same time.",
+    ] = 1
+    micro_batches: Annotated[
+        int,
+        Meta(ge=1, le=4096),
+        _devices("Micro-batches", only=Kind.RECIPE, always=True),
+        "More of them keep the stages busier; each is smaller.",
+    ] = 4
+    cross_device: Annotated[
+        CrossDevice,
+        _devices("Communication between devices", only=Kind.RECIPE),
+        "How they add up their gradients.",
+    ] = CrossDevice.AUTO
+    communication: Annotated[
+        Communication,
+        _roles("Communication between workers", only=Kind.RECIPE),
+        "How they add up their gradients.",
+    ] = Communication.AUTO
+    min_shard_bytes: Annotated[
+        int,
+        Meta(ge=0, le=1 << 40),
+        _roles("Split variables larger than", only=Kind.RECIPE, unit="bytes"),
+        "Over the parameter servers. 0 splits none.",
+    ] = 0
+    validation: Annotated[
+        Validation,
+        _roles("Validation"),
+        "A process of its own, the evaluator, sits beside the leader and computes on its CPU.",
+    ] = Validation.GANG
+    chief: Annotated[
+        bool,
+        _roles("The first worker is called chief", width=6),
+        "It computes like the others; some programs look for the name.",
+    ] = False
+    tf_config: Annotated[
+        str,
+        Meta(max_length=100_000),
+        _devices(
+            "TF_CONFIG",
+            folded="TF_CONFIG of your own",
+            control="lines",
+            only=Kind.SCRIPT,
+            example='{"cluster": {"worker": ["10.0.0.1:20000", "10.0.0.2:20000"]}}',
+            instead="Trainyard writes a recipe's TF_CONFIG",
+        ),
+        "Only where the addresses have to be these. Leave the task out: each process gets its own. Empty, Trainyard "
+        "writes it.",
+    ] = ""
+    global_batch_size: Annotated[
+        int,
+        Meta(ge=1, le=1 << 24),
+        _learning("Global batch size"),
+        "Examples that make one step, over all replicas.",
+    ] = 64
+    epochs: Annotated[
+        int,
+        Meta(ge=1, le=100_000),
+        _learning("Epochs", rebuilds=False),
+        "Passes over the training data.",
+    ] = 5
+    learning_rate: (
+        Annotated[
+            float,
+            Meta(ge=1e-12, le=1000.0),
+            _learning("Learning rate", example="the recipe's own"),
+            "Empty leaves what the program sets.",
+        ]
+        | None
+    ) = None
+    lr_scaling: Annotated[LrScaling, _learning("Learning rate scaling", control="choices", width=6, always=False)] = (
+        LrScaling.NONE
+    )
+    warmup_epochs: Annotated[
+        float,
+        Meta(ge=0, le=100_000),
+        _learning("Warm-up", unit="epochs", width=3, always=False),
+        "The rate climbs from the given to the scaled one, because a large rate at the start can diverge.",
+    ] = 0.0
+    accumulation: Annotated[
+        int,
+        Meta(ge=1, le=4096),
+        _maths("Gradient accumulation steps"),
+        "A batch too large for the memory is computed in as many equal parts; their gradients are summed.",
+    ] = 1
+    precision: Annotated[
+        Precision,
+        _maths("Precision"),
+        "Mixed: computed in 16 bits, variables kept in 32.",
+    ] = Precision.FLOAT32
+    steps_per_execution: Annotated[
+        int,
+        Meta(ge=0, le=1_000_000),
+        _maths("Steps per call"),
+        "Steps that TensorFlow makes before Python looks again. 0 finds a good number.",
+    ] = 0
+    sharding: Annotated[Sharding, _maths("Data sharding"), "Which worker reads what."] = Sharding.AUTO
+    jit: Annotated[
+        bool,
+        _maths("Compile the step with XLA", width=6),
+        "Often faster on GPUs; the first step takes longer.",
+    ] = False
+    priority: Annotated[
+        int,
+        Meta(ge=-100, le=100),
+        _run("Priority"),
+        "Higher goes first among waiting jobs; −100 to 100.",  # noqa: RUF001
+    ] = 0
+    time_limit_s: Annotated[
+        int,
+        Meta(ge=0, le=30 * 86_400),
+        _run("Time limit", unit="s"),
+        "The job is ended when it has worked this long; waiting and pauses do not count.",
+    ] = 0
+    seed: Annotated[
+        int,
+        Meta(ge=0, le=2**31 - 1),
+        _run("Seed", only=Kind.RECIPE, always=True),
+        "The same seed gives the same shuffling.",
+    ] = 0
+    env: Annotated[
+        dict[str, str],
+        Meta(max_length=100),
+        _run("Environment variables", control="lines", width=6, example="TF_CPP_MIN_LOG_LEVEL=1", rebuilds=True),
+        "One NAME=value a line, for every process of the job. Everybody who can sign in sees them: no secrets.",
+    ] = {}
+    checkpoints_kept: Annotated[
+        int,
+        Meta(ge=0, le=1000),
+        _checkpoints("Checkpoints kept", always=True),
+        "The last ones, and the best. 0 writes none.",
+    ] = 3
+    checkpoint_steps: Annotated[
+        int,
+        Meta(ge=0, le=10**9),
+        _checkpoints("A checkpoint every", unit="steps"),
+        "0 writes one at the end of every epoch.",
+    ] = 0
+    resume_from: Annotated[
+        int,
+        Meta(ge=0, le=2**53),
+        _checkpoints("Begin with checkpoint"),
+        "Its number; 0 begins anew.",
+    ] = 0
+    max_restarts: Annotated[
+        int,
+        Meta(ge=0, le=100),
+        _run("Restarts after failures", folded="After a failure", unit="times", width=3),
+        "After the program failed, each time after a longer wait; 0 to 100. Lost machines and killed processes are not "
+        "counted.",
+    ] = 0
     version: int = 2
 
 
-def keras_of(spec: JobSpec) -> Keras:
-    """The Keras that the job's processes speak: the one asked for, else tf_keras where Keras 3 does not work."""
-    if spec.keras is not None:
-        return spec.keras
-    if spec.strategy is Strategy.PARAMETER_SERVER:  # Keras 3 loses updates there
-        return Keras.TF_KERAS
-    if spec.kind is Kind.SCRIPT and spec.strategy is Strategy.TENSOR_PARALLEL:  # DTensor's Keras layers are tf_keras'
-        return Keras.TF_KERAS
-    return Keras.KERAS3
+FIELDS = {row.name: row for row in fields_in(JobSpec)}
+"""Every field that people may ask for, but the program and its hyper-parameters."""
 
 
 def keeps_checkpoints(spec: JobSpec) -> bool:
     """Whether Trainyard's loop writes checkpoints for the job; a script's are its own affair."""
     return spec.kind is Kind.RECIPE and spec.checkpoints_kept > 0
-
-
-def replicas_in_sync(spec: JobSpec) -> int:
-    """How many copies of the model share one optimizer step (for a TPU 1, until it is reached)."""
-    if spec.strategy is Strategy.PARAMETER_SERVER:
-        return spec.devices_per_worker
-    if spec.strategy in (Strategy.PIPELINE, Strategy.TPU):
-        return 1
-    devices = spec.workers * spec.devices_per_worker
-    if spec.strategy is Strategy.TENSOR_PARALLEL:
-        return max(1, devices // spec.model_parallel)
-    return devices
-
-
-def parts_of(spec: JobSpec) -> int:
-    """In how many parts a replica computes its share of a step."""
-    return spec.micro_batches if spec.strategy is Strategy.PIPELINE else spec.accumulation

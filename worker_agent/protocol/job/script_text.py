@@ -9,18 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Keras, Role, Strategy
 
 PREFERRED_ENTRIES = ("main.py", "train.py")
 
-_STRATEGY_CLASSES = {
-    "OneDeviceStrategy": Strategy.ONE_DEVICE,
-    "MirroredStrategy": Strategy.MIRRORED,
-    "MultiWorkerMirroredStrategy": Strategy.MULTI_WORKER_MIRRORED,
-    "ParameterServerStrategy": Strategy.PARAMETER_SERVER,
-    "CentralStorageStrategy": Strategy.CENTRAL_STORAGE,
-    "TPUStrategy": Strategy.TPU,
-}
 # Names that Keras 3 no longer has, or that work under tf_keras alone.
 _OLD_KERAS = frozenset({"DatasetCreator", "SidecarEvaluator", "reset_states", "LossScaleOptimizerV1"})
 _OLD_PATHS = ("keras.optimizers.legacy", "keras.optimizers.experimental", "keras.preprocessing", "keras.dtensor")
@@ -55,7 +48,7 @@ class ScriptInfo:
         """The Keras to propose: the script's own, else what suits its age, else what suits the strategy."""
         if self.keras is not None:
             return self.keras
-        if self.old_keras or self.dtensor or strategy is Strategy.PARAMETER_SERVER:
+        if self.old_keras or self.dtensor or Keras.KERAS3 not in STRATEGIES[strategy].keras:
             return Keras.TF_KERAS
         return Keras.KERAS3
 
@@ -91,7 +84,7 @@ def inspect_script(sources: Iterable[tuple[str, str]]) -> ScriptInfo:
     own = "keras" in words.imports or any(path.startswith("keras.") for path in words.imports)
     legacy = any(path.split(".")[0] == "tf_keras" for path in words.imports) or "TF_USE_LEGACY_KERAS" in words.texts
     return ScriptInfo(
-        strategies=tuple(s for s in Strategy if any(_STRATEGY_CLASSES.get(name) is s for name in named)),
+        strategies=tuple(strategy for strategy, row in STRATEGIES.items() if row.class_name in named),
         keras=Keras.TF_KERAS if legacy else Keras.KERAS3 if own else None,
         old_keras=bool(named & _OLD_KERAS) or any(old in path for path in words.paths for old in _OLD_PATHS),
         dtensor="dtensor" in named,
@@ -108,7 +101,7 @@ def runs_script(role: Role, strategy: Strategy, info: ScriptInfo) -> bool:
     Always, with one exception: under parameter servers, when no file of the program calls `Server(`, the launcher
     itself starts the `tf.distribute.Server` of each ps and worker, and chief and evaluator alone run the script.
     """
-    return strategy is not Strategy.PARAMETER_SERVER or info.serves or role in (Role.CHIEF, Role.EVALUATOR)
+    return not STRATEGIES[strategy].coordinated or info.serves or role in (Role.CHIEF, Role.EVALUATOR)
 
 
 def entry_of(names: Iterable[str], *, asked: str = "") -> str | None:

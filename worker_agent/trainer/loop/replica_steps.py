@@ -50,7 +50,7 @@ class ReplicaSteps(BlockingSteps):
         check_own_step(learner.model, parts=parts, jit=jit)
         self._part = self._gradients
         if jit:
-            check_jit(learner.model, is_shared=learner.shares_variables, replicas=self._replicas)
+            check_jit(learner.model, replicas=self._replicas)
             self._part = tf.function(self._gradients, jit_compile=True, reduce_retracing=True, autograph=False)
         self._execute = tf.function(self._execution, reduce_retracing=True, autograph=False)
 
@@ -131,11 +131,8 @@ def check_own_step(model: Any, *, parts: int, jit: bool) -> None:
         raise TrainingFailed(f"{what} needs the stock train_step; this model brings its own: leave it off.")
 
 
-def check_jit(model: Any, *, is_shared: bool, replicas: int) -> None:
-    """Raise `TrainingFailed` where XLA cannot compile the step: with variables that replicas share, or layers whose
-    replicas speak with each other."""
-    if is_shared:
-        raise TrainingFailed("XLA cannot reach the variables of central storage: leave it off, or choose Mirrored.")
+def check_jit(model: Any, *, replicas: int) -> None:
+    """Raise `TrainingFailed` where XLA cannot compile the step: with layers whose replicas speak with each other."""
     layers = [layer for layer in model._flatten_layers() if getattr(layer, "synchronized", False)]
     if layers and replicas > 1:
         raise TrainingFailed(

@@ -11,13 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any
 
-from worker_agent.protocol.job.job_spec import keras_of
+from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.records import FactValue
 from worker_agent.protocol.states import Keras
 from worker_agent.trainer.script.imports import when_imported
 from worker_agent.trainer.script.script_report import ScriptReport
 from worker_agent.trainer.setup.memory import Memory
-from worker_agent.trainer.training_run import TrainingRun, computing_roles
+from worker_agent.trainer.training_run import TrainingRun
 
 MEMORY_EVERY_S = 2.0
 
@@ -95,7 +95,7 @@ def _known(run: TrainingRun) -> dict[str, FactValue]:
     package = "tf_keras" if keras_of(run.spec) is Keras.TF_KERAS else "keras"
     with contextlib.suppress(PackageNotFoundError):
         known["keras"] = f"{package} {version(package)}"
-    if run.role in computing_roles(run.spec.strategy):
+    if run.role in run.strategy.computing:
         known["devices"] = [f"{run.device_kind.value.upper()}:{place}" for place in range(run.devices)]
     if run.gang:
         known["gang"] = dict(Counter(member.role for member in run.gang))

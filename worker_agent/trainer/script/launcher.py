@@ -19,7 +19,7 @@ import msgspec
 import trainyard.telling
 from worker_agent.machine import tpu_address
 from worker_agent.protocol.job.archive import ArchiveRefused, safe_parts
-from worker_agent.protocol.job.job_spec import keras_of
+from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.script_text import ScriptInfo, inspect_script, runs_script
 from worker_agent.protocol.states import DeviceKind, Keras, Strategy
 from worker_agent.trainer.emit import Emitter, Sink, install, say

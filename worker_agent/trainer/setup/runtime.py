@@ -33,7 +33,7 @@ def seed_everything(seed: int) -> None:
 
 def set_precision(policy: str) -> None:
     """Keras' policy for all layers made from now on. With "mixed_float16", `compile` adds the loss scaling itself."""
-    tf.keras.mixed_precision.set_global_policy(policy)
+    tf.keras.mixed_precision.set_global_policy(str(policy))  # to Keras an enum is no text: it has a `name`
 
 
 def keep_functions() -> None:

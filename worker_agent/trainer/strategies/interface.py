@@ -10,22 +10,11 @@ from importlib import import_module
 from time import monotonic
 from typing import cast
 
-from worker_agent.protocol.states import Role, Strategy
+from worker_agent.protocol.states import Role
 from worker_agent.trainer.emit import Emitter
 from worker_agent.trainer.setup import rendezvous
 from worker_agent.trainer.setup.stopping import StopSignal
 from worker_agent.trainer.training_run import TrainingRun
-
-_MODULES = {
-    Strategy.ONE_DEVICE: "mirrored.one_device",
-    Strategy.MIRRORED: "mirrored.mirrored",
-    Strategy.MULTI_WORKER_MIRRORED: "mirrored.multi_worker_mirrored",
-    Strategy.PARAMETER_SERVER: "served.parameter_server",
-    Strategy.CENTRAL_STORAGE: "mirrored.central_storage",
-    Strategy.TPU: "mirrored.tpu",
-    Strategy.TENSOR_PARALLEL: "tensor.tensor_parallel",
-    Strategy.PIPELINE: "pipe.pipeline",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +50,6 @@ class Process:
 
 def train_of(run: TrainingRun) -> Callable[[Process], None]:
     """The `train` of the run's strategy; an evaluator has one of its own, whatever the strategy."""
-    name = "evaluator" if run.role is Role.EVALUATOR else _MODULES[run.spec.strategy]
+    name = "evaluator" if run.role is Role.EVALUATOR else run.strategy.module
     module = import_module(f"worker_agent.trainer.strategies.{name}")
     return cast(Callable[[Process], None], module.train)

@@ -17,7 +17,7 @@ import msgspec
 from worker_agent.machine.sandbox import NO_NETWORK
 from worker_agent.protocol import codec
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.job.job_spec import keras_of
+from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.requirements import lines_of
 from worker_agent.protocol.states import Keras, Kind
 from worker_agent.replica.folder import PLAN_FILE, RESULT_FILE

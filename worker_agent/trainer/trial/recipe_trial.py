@@ -6,7 +6,8 @@ Imported once it is settled which Keras this process holds.
 from typing import Any
 
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.job.job_spec import JobSpec, keras_of, parts_of, replicas_in_sync
+from worker_agent.protocol.job.gang_shape import keras_of, parts_of, replicas_in_sync
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import Keras, Strategy
 from worker_agent.trainer.loop.rate import rate_of
 from worker_agent.trainer.loop.replica_steps import check_jit, check_own_step
@@ -79,15 +80,14 @@ def _parts_of_step(spec: JobSpec, model: Any) -> int:
 
             learner.checked(model)
         case strategy if strategy is not Strategy.PARAMETER_SERVER:  # that one takes any model
-            is_shared = strategy is Strategy.CENTRAL_STORAGE
-            if is_shared and keras_of(spec) is Keras.KERAS3:
+            if strategy is Strategy.CENTRAL_STORAGE and keras_of(spec) is Keras.KERAS3:
                 from worker_agent.trainer.model.keras3 import check_unscaled
 
                 check_unscaled(model)
             parts = synchronous.parts_of(spec.accumulation, own_parts(model))
             check_own_step(model, parts=parts, jit=spec.jit)
             if spec.jit:
-                check_jit(model, is_shared=is_shared, replicas=_replicas(spec))
+                check_jit(model, replicas=_replicas(spec))
             return parts
     return 1
 

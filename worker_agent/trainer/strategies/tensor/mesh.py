@@ -14,7 +14,6 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from worker_agent.protocol.states import DeviceKind
-from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.training_run import TrainingRun
 
 BATCH = "batch"
@@ -23,14 +22,6 @@ WHOLE = dtensor.UNSHARDED
 _JOB = "worker"
 
 Specs = list[str]
-
-
-def shape_of(run: TrainingRun) -> tuple[int, int]:
-    """(batch, model): how many parts a batch has, and over how many devices each layer is split."""
-    devices = run.workers * run.devices
-    if devices % run.spec.model_parallel:
-        raise TrainingFailed(f"Layers cannot be split over {run.spec.model_parallel} devices: the gang has {devices}.")
-    return devices // run.spec.model_parallel, run.spec.model_parallel
 
 
 def environment(run: TrainingRun) -> dict[str, str]:
@@ -54,7 +45,8 @@ def create(run: TrainingRun) -> "Mesh":
     if run.device_kind is DeviceKind.GPU:
         os.environ["DTENSOR_GPU_USE_NCCL_COMMUNICATION"] = "1"
     dtensor.initialize_accelerator_system(kind)
-    batch, model = shape_of(run)
+    model = run.spec.model_parallel
+    batch = run.workers * run.devices // model
     grid = dtensor.create_distributed_mesh([(BATCH, batch), (MODEL, model)], device_type=kind)
     return Mesh(grid)
 

@@ -14,7 +14,6 @@ from worker_agent.protocol.states import DeviceKind
 from worker_agent.trainer.loop.rate import rate_of
 from worker_agent.trainer.model.compiled_model import private
 from worker_agent.trainer.model.deferred import deferred
-from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe import data
 from worker_agent.trainer.recipe.division import Division, Policy
 from worker_agent.trainer.recipe.recipe_file import Recipe
@@ -37,26 +36,11 @@ LAYOUTS_TOLD = 200
 def train(process: Process) -> None:
     """Meet the gang, lay out the mesh, then train as one part of it."""
     run = process.run
-    check_spec(run.spec)
-    mesh.shape_of(run)
     if run.gang:
         process.meet()
     with rendezvous.tensorflow_guard(run.rendezvous_timeout_s):
         grid = mesh.create(run)
     engine.train(process, lambda recipe, start: _build(process, grid, recipe, start))
-
-
-def check_spec(spec: Any) -> None:
-    """Raise `TrainingFailed` for what this strategy does not do."""
-    refused = (
-        (spec.precision != "float32", "float32 only"),
-        (spec.accumulation != 1, "no accumulation: make the global batch smaller"),
-        (spec.jit, "no XLA"),
-        (spec.validation != "gang", "validation by the gang only"),
-    )
-    for wrong, reason in refused:
-        if wrong:
-            raise TrainingFailed(f"Tensor parallel offers {reason}.")
 
 
 def _build(process: Process, grid: Mesh, recipe: Recipe, start_step: int) -> Engine:

@@ -1,0 +1,49 @@
+"""What follows from a job's description and the row of its strategy: processes, Keras, replicas, parts of a step."""
+
+from worker_agent.protocol.job.choices import Validation
+from worker_agent.protocol.job.job_spec import JobSpec
+from worker_agent.protocol.job.strategies import STRATEGIES
+from worker_agent.protocol.job.strategy_row import Split
+from worker_agent.protocol.states import Keras, Kind, Role
+
+
+def computing_roles(spec: JobSpec) -> list[tuple[Role, int]]:
+    """The processes that hold devices and compute, the leader first."""
+    if spec.chief:
+        return [(Role.CHIEF, 0), *((Role.WORKER, index) for index in range(spec.workers - 1))]
+    return [(Role.WORKER, index) for index in range(spec.workers)]
+
+
+def serving_roles(spec: JobSpec) -> list[tuple[Role, int]]:
+    """The processes that hold no device: a coordinator, parameter servers, an evaluator."""
+    roles: list[tuple[Role, int]] = []
+    if STRATEGIES[spec.strategy].coordinated:
+        roles += [(Role.CHIEF, 0), *((Role.PS, index) for index in range(spec.ps))]
+    if spec.validation == Validation.EVALUATOR:
+        roles.append((Role.EVALUATOR, 0))
+    return roles
+
+
+def keras_of(spec: JobSpec) -> Keras:
+    """The Keras that the job's processes speak: the one asked for, else what suits the strategy."""
+    row = STRATEGIES[spec.strategy]
+    return spec.keras or (row.script_keras if spec.kind is Kind.SCRIPT else row.keras[0])
+
+
+def replicas_in_sync(spec: JobSpec) -> int:
+    """How many copies of the model share one optimizer step (for a TPU 1, until it is reached)."""
+    devices = spec.workers * spec.devices_per_worker
+    match STRATEGIES[spec.strategy].split:
+        case Split.ONE_WORKER:
+            return spec.devices_per_worker
+        case Split.STAGES | Split.CORES:
+            return 1
+        case Split.GROUPS:
+            return max(1, devices // spec.model_parallel)
+        case Split.DEVICES:
+            return devices
+
+
+def parts_of(spec: JobSpec) -> int:
+    """In how many parts a replica computes its share of a step."""
+    return spec.micro_batches if STRATEGIES[spec.strategy].split is Split.STAGES else spec.accumulation
