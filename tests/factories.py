@@ -77,6 +77,12 @@ def make_node(cluster: Cluster | None = None, name: str = "", *, slots: int = 2,
     return Node.objects.create(cluster=cluster or make_cluster(), **(values | columns))
 
 
+def make_dirty(name: str, *, device: int | None = None, port: int | None = None, left: list[str] | None = None) -> dict:
+    """A device or port that worker 1 of j-3 did not give back, as `Node.dirty` has it."""
+    place = {"name": name, "device": device, "port": port, "left": left or ["it"], "since": "2026-03-01T12:00:00Z"}
+    return place | {"replica_id": 7, "job": 3, "attempt": 2, "replica": "worker 1"}
+
+
 def make_code(content: bytes = RECIPE, filename: str = "tiny.py") -> Code:
     """A stored program; the same content gives the same row."""
     digest = hashlib.sha256(content).hexdigest()

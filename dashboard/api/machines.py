@@ -1,7 +1,6 @@
 """REST of clusters and nodes. Everybody may look; only administrators change (the services refuse others as well)."""
 
 from collections.abc import Iterable
-from dataclasses import asdict
 from typing import Any
 
 from ninja import Router, Status
@@ -151,7 +150,7 @@ def _nodes(rows: list[Node]) -> list[dict[str, Any]]:
                 }
                 for slot in slots[row.pk]
             ],
-            "dirty": [asdict(each) for each in machines.dirty(row)],
+            "dirty": row.not_used,
             "inventory": row.inventory,
             "sample": row.sample,
             "last_seen_at": row.last_seen_at,

@@ -20,7 +20,6 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from orchestrator.administration.base import Administered, may_administer, person
 from orchestrator.models import Cluster, Node
-from orchestrator.queries import machines
 from orchestrator.services.errors import Conflict, Invalid, words_of
 from orchestrator.services.nodes import dirty, nodes
 
@@ -189,7 +188,7 @@ class NodeAdmin(Administered):
     @admin.display(description="Not given back")
     def not_given_back(self, node: Node) -> str:
         """Devices and ports that are not used, and what was left there."""
-        return "; ".join(f"{each.name}: {', '.join(each.left)}" for each in machines.dirty(node)) or "nothing"
+        return "; ".join(f"{each.name}: {', '.join(each.left)}" for each in node.not_used) or "nothing"
 
     @admin.display(description="Page")
     def page(self, node: Node) -> SafeString:

@@ -1,6 +1,8 @@
 """Clusters, their nodes, and the one-time tokens by which nodes join."""
 
 import secrets
+from dataclasses import dataclass
+from datetime import datetime
 
 from django.conf import settings
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -67,13 +69,28 @@ class Cluster(models.Model):
         return sum(node.state == NodeState.READY for node in self.nodes.all())
 
 
+@dataclass(frozen=True)
+class Dirty:
+    """A `device` or a `port` of a node that is not used because a replica that has ended left something there: what,
+    since when. `name` is what people call it."""
+
+    name: str
+    device: int | None
+    port: int | None
+    left: list[str]
+    replica_id: int
+    job: int
+    attempt: int
+    replica: str
+    since: datetime
+
+
 class Node(models.Model):
     """A machine with an agent. `state` moves only through `services/transitions.py`; `key` signs both directions.
 
     `inventory` is `protocol.reports.Inventory` as plain JSON, `sample` the latest `protocol.reports.Sample`.
     `holding` is what its agent said last that it holds (`protocol.reports.RunningReplica` as plain JSON).
-    `state_before_lost` is where a node returns to when it speaks again. `dirty` names, by device index, what an ended
-    replica left on a device that is therefore not used.
+    `state_before_lost` is where a node returns to when it speaks again. `dirty` are its `Dirty` devices and ports.
     """
 
     id = models.CharField(primary_key=True, max_length=12, default=new_node_id, editable=False)
@@ -89,7 +106,7 @@ class Node(models.Model):
     inventory = models.JSONField(default=dict, blank=True)
     sample = models.JSONField(default=dict, blank=True)
     holding = models.JSONField(default=list, blank=True)
-    dirty = models.JSONField(default=dict, blank=True)
+    dirty = models.JSONField(default=list, blank=True)
     last_seen_at = models.DateTimeField(null=True, blank=True)
     joined_at = models.DateTimeField(auto_now_add=True)
 
@@ -104,6 +121,21 @@ class Node(models.Model):
     def devices(self) -> list[Device]:
         """Its device slots, in order."""
         return typed(self.inventory.get("devices", []), list[Device])
+
+    @property
+    def not_used(self) -> list[Dirty]:
+        """Its dirty devices, then its dirty ports."""
+        return typed(self.dirty, list[Dirty])
+
+    @property
+    def dirty_devices(self) -> frozenset[int]:
+        """The indexes of those devices."""
+        return frozenset(each.device for each in self.not_used if each.device is not None)
+
+    @property
+    def dirty_ports(self) -> frozenset[int]:
+        """Those ports."""
+        return frozenset(each.port for each in self.not_used if each.port is not None)
 
     @property
     def load(self) -> Sample | None:

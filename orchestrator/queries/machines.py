@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
 
 from django.db.models import Prefetch, QuerySet
 
@@ -25,21 +23,6 @@ class Slot:
     state: str
     holder: Replica | None
     left: str = ""
-
-
-@dataclass(frozen=True)
-class Dirty:
-    """A `device` or a `port` of a node that is not used because a replica that has ended left something there: what,
-    since when. `name` is what people call it."""
-
-    name: str
-    device: int | None
-    port: int | None
-    left: list[str]
-    job: int
-    attempt: int
-    replica: str
-    since: datetime
 
 
 def clusters(user: Person) -> QuerySet[Cluster]:
@@ -81,12 +64,6 @@ def slots(nodes: Iterable[Node]) -> dict[str, list[Slot]]:
     return {node.pk: [_slot(node, device, holders) for device in node.devices] for node in wanted}
 
 
-def dirty(node: Node) -> list[Dirty]:
-    """What of the node is not used because an ended replica did not give it back: devices first."""
-    found = [_dirty(node, key, entry) for key, entry in node.dirty.items()]
-    return sorted(found, key=lambda each: (each.device is None, each.device or each.port or 0))
-
-
 def node_replicas(node: Node, *, limit: int = 50) -> list[Replica]:
     """What runs on a node (holding its port), then what ran there last, with the jobs."""
     return list(node.replicas.select_related("job", "job__owner").order_by("-held", "-pk")[:limit])
@@ -105,7 +82,7 @@ def _visible_nodes(user: Person) -> QuerySet[Node]:
 
 def _slot(node: Node, device: Device, holders: dict[tuple[str | None, int], Replica]) -> Slot:
     holder = holders.get((node.pk, device.index))
-    left = node.dirty.get(str(device.index))
+    left = next((each.left for each in node.not_used if each.device == device.index), [])
     state = "lost" if node.state == NodeState.LOST else "held" if holder else "dirty" if left else "free"
     return Slot(
         index=device.index,
@@ -113,15 +90,5 @@ def _slot(node: Node, device: Device, holders: dict[tuple[str | None, int], Repl
         name=device.name,
         state=state,
         holder=holder,
-        left=", ".join(left["left"]) if left else "",
+        left=", ".join(left),
     )
-
-
-def _dirty(node: Node, key: str, entry: dict[str, Any]) -> Dirty:
-    kinds = {str(device.index): device.kind for device in node.devices}
-    device = int(key) if key.isdecimal() else None
-    port = None if device is not None else int(key.rpartition(":")[2])
-    name = f"port {port}" if device is None else f"{'GPU' if kinds.get(key) == 'gpu' else 'CPU slot'} {device}"
-    since = datetime.fromisoformat(entry["since"])
-    left, job, attempt, replica = entry["left"], entry["job"], entry["attempt"], entry["replica"]
-    return Dirty(name=name, device=device, port=port, left=left, job=job, attempt=attempt, replica=replica, since=since)

@@ -6,24 +6,18 @@ import pytest
 
 from orchestrator.models import Event, Node, User
 from tests.api.conftest import Caller, calls_as  # noqa: F401
-from tests.factories import make_cluster, make_inventory, make_node
+from tests.factories import make_cluster, make_dirty, make_inventory, make_node
 from tests.pages.html import html_of
 from worker_agent.protocol.codec import plain
 
-LEFT = {
-    "replica_id": 7,
-    "job": 3,
-    "attempt": 2,
-    "replica": "worker 1",
-    "left": ["process 4711 (<b>python)", "3.2 GB of GPU 1, held for process 4711"],
-    "since": "2026-03-01T12:00:00+00:00",
-}
+LEFT = ["process 4711 (<b>python)", "3.2 GB of GPU 1, held for process 4711"]
+DIRTY = [make_dirty("GPU 1", device=1, left=LEFT), make_dirty("port 20003", port=20003, left=LEFT)]
 
 
 @pytest.fixture
 def node(db: None) -> Node:
     inventory = plain(make_inventory(slots=2, kind="gpu", hostname="nh-01"))
-    return make_node(make_cluster("yard"), "nh-01", inventory=inventory, dirty={"1": LEFT, "port:20003": LEFT})
+    return make_node(make_cluster("yard"), "nh-01", inventory=inventory, dirty=DIRTY)
 
 
 def text_of(answer) -> str:
@@ -50,7 +44,7 @@ def test_the_node_page_says_what_is_not_used_and_what_holds_it(client_of, viewer
 
 
 def test_a_clean_node_says_nothing_of_it(client_of, viewer: User, node: Node):
-    Node.objects.filter(pk=node.pk).update(dirty={})
+    Node.objects.filter(pk=node.pk).update(dirty=[])
     page = text_of(client_of(viewer).get(f"/nodes/{node.pk}/"))
     assert "not used" not in page
     assert "Dirty" not in page
@@ -65,7 +59,7 @@ def test_an_administrator_uses_it_again_with_a_reason(client_of, administrator: 
     event = Event.objects.get(node=node, kind="device_reclaimed")
     assert event.actor == administrator
     assert event.text == "ada took GPU 1, port 20003 of nh-01 into use again: looked at it."
-    assert Node.objects.get(pk=node.pk).dirty == {}
+    assert Node.objects.get(pk=node.pk).dirty == []
 
 
 def test_rest_tells_and_reclaims(viewer: User, administrator: User, calls_as: Caller, node: Node):  # noqa: F811
@@ -75,7 +69,7 @@ def test_rest_tells_and_reclaims(viewer: User, administrator: User, calls_as: Ca
         ("GPU 1", 1, None, 3),
         ("port 20003", None, 20003, 3),
     ]
-    assert found["dirty"][0]["left"] == LEFT["left"]
+    assert found["dirty"][0]["left"] == LEFT
     assert calls_as(viewer).post(f"/nodes/{node.pk}/reclaim").status_code == 403
     assert calls_as(administrator).post("/nodes/0123456789ab/reclaim").status_code == 404
     assert calls_as(administrator).post(f"/nodes/{node.pk}/reclaim", {"reason": "ok"}).json()["dirty"] == []
@@ -87,4 +81,4 @@ def test_the_administration_shows_and_reclaims(client_of, administrator: User, n
     assert "port 20003: process 4711" in text_of(person.get(f"{place}{node.pk}/change/"))
     answer = person.post(place, {"action": "reclaim", "_selected_action": [node.pk]}, follow=True)
     assert "nh-01 is used as a whole again." in text_of(answer)
-    assert Node.objects.get(pk=node.pk).dirty == {}
+    assert Node.objects.get(pk=node.pk).dirty == []

@@ -104,7 +104,7 @@ def _state(request: SignedIn, node_id: str) -> dict[str, Any]:
         "counts": machine_rows.counts(slots),
         "figures": machine_rows.figures(found, telemetry.node_series(found, points=CURVE_POINTS)),
         "has_gpu": "gpu" in kinds,
-        "dirty": machines.dirty(found),
+        "dirty": found.not_used,
         "running": [replica for replica in replicas if replica.held],
         "past": [replica for replica in replicas if not replica.held],
         "events": machines.node_events(found, limit=EVENTS_SHOWN),

@@ -7,7 +7,6 @@ from orchestrator.domain.gang.reasons import ReplicaFacts
 from orchestrator.domain.gang.restarts import AttemptEnd
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Job, Replacement, Replica
-from orchestrator.services.nodes import dirty
 from worker_agent.protocol.causes import Blame
 from worker_agent.protocol.records import LEAVING_PHASE
 from worker_agent.protocol.states import Cause, NodeState, ReplicaStatus, Role
@@ -18,7 +17,7 @@ def replica_facts(replica: Replica) -> ReplicaFacts:
     node = replica.node
     takes = node is not None and node.state == NodeState.READY
     if node is not None and node.dirty:
-        takes &= replica.port not in dirty.ports(node) and not dirty.devices(node).intersection(replica.devices)
+        takes &= replica.port not in node.dirty_ports and not node.dirty_devices.intersection(replica.devices)
     return ReplicaFacts(
         role=Role(replica.role),
         index=replica.index,

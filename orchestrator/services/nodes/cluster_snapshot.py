@@ -6,7 +6,7 @@ from django.utils import timezone
 
 from orchestrator.domain.placement.planning import ClusterView, NodeView, Software
 from orchestrator.models import Cluster, Node, Preflight, Replica
-from orchestrator.services.nodes import dirty, failing_nodes
+from orchestrator.services.nodes import failing_nodes
 from worker_agent.protocol.states import DeviceKind, NodeState
 
 
@@ -28,7 +28,7 @@ def cluster_view(
     avoided = failing_nodes.to_avoid(cluster, now=now)
     nodes = list(cluster.nodes.order_by("name"))
     for node in nodes:
-        ports |= {(node.address, port) for port in dirty.ports(node)}
+        ports |= {(node.address, port) for port in node.dirty_ports}
     return ClusterView(
         nodes=tuple(_node_view(node, frozenset(held.get(node.pk, ())), avoided=node.pk in avoided) for node in nodes),
         port_first=cluster.port_first,
@@ -45,7 +45,7 @@ def _node_view(node: Node, held: frozenset[int], *, avoided: bool) -> NodeView:
         state=NodeState(node.state),
         devices=tuple((device.index, DeviceKind(device.kind)) for device in node.devices),
         held=held,
-        dirty=dirty.devices(node),
+        dirty=node.dirty_devices,
         avoided=avoided,
         tpus=node.inventory.get("tpus"),
         software=Software(**{name: str(node.inventory.get(name, "")) for name in Software.__dataclass_fields__}),

@@ -9,6 +9,7 @@ from orchestrator.services.checkpoints import checkpoint_store
 from orchestrator.services.gang import gang
 from orchestrator.services.intake import progress
 from orchestrator.services.sweep import reconcile
+from tests.factories import make_dirty
 from tests.services.gang.gangs import acknowledge, end, keep, later, lose_peer, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol import codec
 from worker_agent.protocol.checkpoint import MARKER
@@ -180,8 +181,8 @@ def test_a_cordoned_node_sends_the_whole_gang_elsewhere(job, now):
 @pytest.mark.parametrize("left", ["device", "port"])
 def test_what_it_left_in_its_place_sends_the_whole_gang_elsewhere(job, now, left):
     worker = one(job, "worker", 1)
-    key = str(worker.devices[0]) if left == "device" else f"port:{worker.port}"
-    Node.objects.filter(pk=worker.node_id).update(dirty={key: {"replica_id": worker.pk, "left": ["a process"]}})
+    device, port = (worker.devices[0], None) if left == "device" else (None, worker.port)
+    Node.objects.filter(pk=worker.node_id).update(dirty=[make_dirty("it", device=device, port=port)])
     kill(job, "worker", later(now, 60), 1)
     assert job.status == JobStatus.RESTARTING
 

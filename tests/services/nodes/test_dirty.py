@@ -70,7 +70,7 @@ def test_a_device_is_not_used_until_its_node_sees_that_all_is_gone(now, enqueued
     with django_capture_on_commit_callbacks(execute=True):
         look(node, only, later(now, 9))
     assert ("trainyard.dispatch_waiting", {}) in enqueued
-    assert Node.objects.get(pk=node.pk).dirty == {}
+    assert Node.objects.get(pk=node.pk).dirty == []
     assert launch(job, later(now, 10))
     assert texts(node) == [
         f"worker 0 of j-{job.pk} has ended, but not everything of it: process 4711 (python3). "
@@ -91,7 +91,7 @@ def test_a_port_alone_says_nothing_against_the_device(now):
     view = cluster_view(cluster, now=now)
     assert view.nodes[0].free() == [0, 1]
     assert (only.host, only.port) in view.ports_taken
-    assert list(Node.objects.get(pk=only.node_id).dirty) == [f"port:{only.port}"]
+    assert [each.name for each in Node.objects.get(pk=only.node_id).not_used] == [f"port {only.port}"]
     assert texts(only.node) == [
         f"worker 0 of j-{job.pk} found its port taken: {port.words}. "
         f"Port {only.port} of node-1 is not used until it is gone."
@@ -102,7 +102,7 @@ def test_a_process_that_holds_no_device_marks_its_port(now):
     job = make_gang_job(make_lab(nodes=1, slots=2), workers=1, strategy=Strategy.PARAMETER_SERVER, ps=1)
     ps = next(replica for replica in run(job, now) if replica.role == "ps")
     exit_with(ps, now, SURVIVOR)
-    assert dirty.ports(Node.objects.get(pk=ps.node_id)) == {ps.port}
+    assert Node.objects.get(pk=ps.node_id).dirty_ports == {ps.port}
 
 
 def test_what_is_said_of_a_replica_given_up_long_ago_counts_too(now):
@@ -110,7 +110,7 @@ def test_what_is_said_of_a_replica_given_up_long_ago_counts_too(now):
     (only,) = run(job, now)
     Replica.objects.filter(pk=only.pk).update(status="lost", cause=Cause.NODE_LOST.value, held=False)
     exit_with(only, now, SURVIVOR)
-    assert dirty.devices(Node.objects.get(pk=only.node_id)) == {0}
+    assert Node.objects.get(pk=only.node_id).dirty_devices == {0}
     assert isinstance(place(job.typed_spec, cluster_view(job.cluster, now=now)), NotNow)
 
 
@@ -124,12 +124,12 @@ def test_an_administrator_uses_it_all_the_same(now, administrator, member):
     dirty.reclaim(node_id=only.node_id, by=administrator)
     assert texts(only.node)[1:] == ["ada took CPU slot 0 of node-1 into use again: looked at it."]
     look(only.node, only, later(now, 2), SURVIVOR)  # a later look does not take it away again
-    assert Node.objects.get(pk=only.node_id).dirty == {}
+    assert Node.objects.get(pk=only.node_id).dirty == []
 
 
 def test_a_flood_of_remains_is_cut(now):
     job = make_gang_job(make_lab(nodes=1, slots=1), workers=1, strategy=Strategy.ONE_DEVICE)
     (only,) = run(job, now)
     exit_with(only, now, *[Leftover(kind=LeftoverKind.PROCESS, words=f"process {pid}\0") for pid in range(9)])
-    kept = Node.objects.get(pk=only.node_id).dirty["0"]["left"]
+    kept = Node.objects.get(pk=only.node_id).not_used[0].left
     assert kept == ["process 0", "process 1", "process 2", "process 3", "process 4", "4 more"]
