@@ -21,7 +21,7 @@ from dashboard.api.signature import Refused, node_of_request
 from orchestrator.queries.rows import Node
 from orchestrator.services import artifacts
 from orchestrator.services.errors import FieldError, Invalid
-from orchestrator.services.nodes import nodes
+from orchestrator.services.nodes import joining
 from orchestrator.services.programs import programs
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.joining import JoinRequest
@@ -65,7 +65,7 @@ def join(request: HttpRequest) -> HttpResponse:
         asked = msgspec.json.decode(request.body, type=JoinRequest)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Invalid([FieldError("", f"This is not a request to join: {error}")]) from error
-    grant = nodes.join(
+    grant = joining.join(
         token=asked.token,
         name=asked.name,
         address=asked.address,
@@ -79,7 +79,7 @@ def join(request: HttpRequest) -> HttpResponse:
 @agents_only("GET")
 def network(request: HttpRequest) -> HttpResponse:
     """What the node's cluster asks of its address; the agent looks at every start."""
-    return JsonResponse(plain(nodes.network_of(node_of(request))))
+    return JsonResponse(plain(joining.network_of(node_of(request))))
 
 
 @agents_only("GET")

@@ -13,7 +13,7 @@ from dashboard.api.problems import PROBLEMS
 from dashboard.requests import SignedIn
 from orchestrator.queries import machines
 from orchestrator.queries.rows import Cluster, Node
-from orchestrator.services.nodes import dirty
+from orchestrator.services.nodes import dirty, joining
 from orchestrator.services.nodes import nodes as service
 
 router = Router(tags=["machines"])
@@ -48,8 +48,8 @@ def get_cluster(request: SignedIn, name: str) -> Cluster:
 def create_join_token(request: SignedIn, name: str) -> Status[dict[str, str]]:
     """For administrators. The token works once, for 24 hours."""
     by = administrator(request)
-    token = service.create_join_token(cluster=machines.cluster(by, name), by=by)
-    return Status(201, {"token": token, "command": service.join_command(token)})
+    token = joining.create_join_token(cluster=machines.cluster(by, name), by=by)
+    return Status(201, {"token": token, "command": joining.join_command(token)})
 
 
 @router.get("/nodes", response={200: list[shapes.Node], **PROBLEMS}, summary="Nodes")

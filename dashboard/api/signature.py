@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from orchestrator.queries.rows import Node
 from orchestrator.services.errors import Forbidden
-from orchestrator.services.nodes import nodes
+from orchestrator.services.nodes import joining
 
 HEADER = re.compile(r"Trainyard node=([0-9a-f]{1,12}), at=([0-9]{1,12}), mac=([0-9a-f]{64})")
 
@@ -26,7 +26,7 @@ def node_of_request(*, method: str, path: str, authorization: str) -> Node:
         raise Refused("This needs the signature of a node: Authorization: Trainyard node=…, at=…, mac=…")
     node_id, at, mac = found.groups()
     try:
-        return nodes.authenticate_request(
+        return joining.authenticate_request(
             node_id=node_id, method=method, path=path, at=int(at), mac=mac, now=timezone.now()
         )
     except Forbidden as error:

@@ -21,7 +21,7 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 from orchestrator.administration.base import Administered, may_administer, person
 from orchestrator.models import Cluster, Node
 from orchestrator.services.errors import Conflict, Invalid, words_of
-from orchestrator.services.nodes import dirty, nodes
+from orchestrator.services.nodes import dirty, joining, nodes
 
 JOIN_TEMPLATE = "admin/orchestrator/cluster/join.html"
 CONFIRM_TEMPLATE = "admin/orchestrator/node/confirm.html"
@@ -125,8 +125,8 @@ class ClusterAdmin(Administered):
         return f"{cluster.port_first}-{cluster.port_last}"
 
     def _show_command(self, request: HttpRequest, cluster: Cluster) -> HttpResponse:
-        token = nodes.create_join_token(cluster=cluster, by=person(request))
-        return self._join_page(request, cluster, command=nodes.join_command(token))
+        token = joining.create_join_token(cluster=cluster, by=person(request))
+        return self._join_page(request, cluster, command=joining.join_command(token))
 
     def _join_page(self, request: HttpRequest, cluster: Cluster, *, command: str) -> HttpResponse:
         context = self.admin_site.each_context(request) | {

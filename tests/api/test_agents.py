@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from dashboard.api import limits
 from orchestrator.models import Artifact, Cluster, Event, JoinToken, Node, User
-from orchestrator.services.nodes import nodes
+from orchestrator.services.nodes import joining
 from tests.factories import RECIPE, make_cluster, make_inventory, make_job, make_node, make_replica
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.envelope import sign_request
@@ -27,7 +27,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 @pytest.fixture
 def token(administrator: User) -> str:
     """A fresh join token of cluster "local"."""
-    return nodes.create_join_token(cluster=make_cluster("local"), by=administrator)
+    return joining.create_join_token(cluster=make_cluster("local"), by=administrator)
 
 
 def ask_to_join(body: dict[str, Any] | str, **fields: Any) -> HttpResponse:

@@ -17,6 +17,7 @@ from dashboard.views.once import forgotten, hand_over, taken
 from orchestrator.queries import machines, telemetry
 from orchestrator.queries.rows import Cluster, Node
 from orchestrator.services.errors import Invalid
+from orchestrator.services.nodes import joining
 from orchestrator.services.nodes import nodes as node_services
 
 JOIN = "join_command"
@@ -51,7 +52,7 @@ def cluster(request: SignedIn, name: str) -> HttpResponse:
     """One cluster: its nodes and their devices; a join command that was just made is shown this once."""
     found = machines.cluster(request.user, name)
     command = taken(request, name=JOIN)
-    shown = {"join_command": command, "join_loopback": node_services.public_url_is_loopback()}
+    shown = {"join_command": command, "join_loopback": joining.public_url_is_loopback()}
     context = {**_cluster_state(request, found), **shown}
     return forgotten(render(request, "dashboard/cluster/page.html", context), name=JOIN)
 
@@ -95,9 +96,9 @@ def _registered(request: SignedIn, form: PlainForm) -> Cluster | None:
 
 
 def _with_join_command(request: SignedIn, cluster: Cluster) -> HttpResponse:
-    token = node_services.create_join_token(cluster=cluster, by=request.user)
+    token = joining.create_join_token(cluster=cluster, by=request.user)
     answer = redirect(reverse("cluster", args=[cluster.name]) + "#join")
-    return hand_over(request, answer, name=JOIN, value=node_services.join_command(token))
+    return hand_over(request, answer, name=JOIN, value=joining.join_command(token))
 
 
 def _cluster_state(request: SignedIn, cluster: Cluster) -> dict[str, Any]:

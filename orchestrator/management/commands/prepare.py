@@ -15,7 +15,7 @@ from orchestrator.embedded import folder, ports, programs
 from orchestrator.embedded.startup import ADMINISTRATOR, CLUSTER
 from orchestrator.models import ApiToken, Cluster, Node, User, digest_of
 from orchestrator.services import accounts
-from orchestrator.services.nodes import nodes
+from orchestrator.services.nodes import joining, nodes
 
 
 class Command(BaseCommand):
@@ -63,4 +63,4 @@ def _join_token(name: str, cluster: Cluster, person: User) -> str:
     orphan = Node.objects.filter(cluster=cluster, name=name).first()
     if orphan is not None:
         nodes.remove(node_id=orphan.pk, by=person, reason="Its agent's folder is gone; it joins again.")
-    return nodes.create_join_token(cluster=cluster, by=person)
+    return joining.create_join_token(cluster=cluster, by=person)

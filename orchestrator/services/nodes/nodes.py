@@ -1,5 +1,5 @@
-"""What administrators do with clusters and nodes. Called by the machine pages, the admin and REST, which find the
-functions of `joining` here as well. Every act leaves an event with its actor.
+"""What administrators do with clusters and nodes. Called by the machine pages, the admin and REST. Every act leaves an
+event with its actor.
 """
 
 import ipaddress
@@ -17,35 +17,9 @@ from orchestrator.models import Cluster, Node, Replica, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import transitions
 from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invalid
-from orchestrator.services.nodes.joining import (
-    authenticate_request,
-    create_join_token,
-    join,
-    join_command,
-    name_errors,
-    network_of,
-    public_url_is_loopback,
-)
+from orchestrator.services.nodes.joining import name_errors
 from orchestrator.services.transitions import StaleTransition, announce_node, move_node
 from worker_agent.protocol.states import NodeState
-
-__all__ = [
-    "authenticate_request",
-    "cluster_errors",
-    "cordon",
-    "create_cluster",
-    "create_join_token",
-    "delete_cluster",
-    "drain",
-    "join",
-    "join_command",
-    "network_of",
-    "public_url_is_loopback",
-    "remove",
-    "rename",
-    "uncordon",
-    "update_cluster",
-]
 
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 CLUSTER_NAME_WORDS = "Use 1 to 63 letters, digits, hyphens and underscores, a letter or digit first."

@@ -13,7 +13,7 @@ from orchestrator.services.errors import Forbidden
 from orchestrator.services.gang import gang
 from orchestrator.services.intake import reports
 from orchestrator.services.jobs import dispatch, jobs
-from orchestrator.services.nodes import nodes
+from orchestrator.services.nodes import joining
 from tests.factories import make_cluster, make_inventory
 from tests.services.gang.gangs import end, launch, make_gang_job, make_lab, run
 from worker_agent.protocol.codec import encode
@@ -87,10 +87,10 @@ def test_stop_against_launch_leaves_nothing_behind(now, member):
 
 
 def test_a_token_lets_one_machine_in(administrator):
-    token = nodes.create_join_token(cluster=make_cluster(), by=administrator)
+    token = joining.create_join_token(cluster=make_cluster(), by=administrator)
 
     def join(name):
-        return nodes.join(token=token, name=name, address="10.0.0.1", inventory=make_inventory())
+        return joining.join(token=token, name=name, address="10.0.0.1", inventory=make_inventory())
 
     outcomes = at_once(*[lambda name=name: join(name) for name in ("a", "b", "c")])
     assert sum(isinstance(outcome, Forbidden) for outcome in outcomes) == 2

@@ -8,7 +8,7 @@ from django.core.cache import cache
 from orchestrator.models import Cluster, Event, JoinToken, Node, Replica
 from orchestrator.queries.errors import NotFound
 from orchestrator.services.errors import Conflict, Forbidden, Invalid
-from orchestrator.services.nodes import nodes
+from orchestrator.services.nodes import joining, nodes
 from tests.factories import make_cluster, make_inventory, make_job, make_node, make_replica
 from worker_agent.protocol.envelope import sign_request
 from worker_agent.protocol.joining import OwnAddress
@@ -19,7 +19,7 @@ JUST_NOW = datetime.now(UTC)
 
 def join(token, **fields):
     given = {"name": "node-1", "address": "10.0.0.5", "inventory": make_inventory()} | fields
-    return nodes.join(token=token, **given)
+    return joining.join(token=token, **given)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def cluster(db):
 
 @pytest.fixture
 def token(cluster, administrator):
-    return nodes.create_join_token(cluster=cluster, by=administrator)
+    return joining.create_join_token(cluster=cluster, by=administrator)
 
 
 def test_a_machine_joins(token, cluster, administrator, settings, enqueued, django_capture_on_commit_callbacks):
@@ -51,7 +51,7 @@ def test_a_machine_joins(token, cluster, administrator, settings, enqueued, djan
 
 def test_the_command_names_address_and_token(token, settings):
     settings.PUBLIC_URL = "http://control:8000"
-    assert nodes.join_command(token) == f".venv/bin/python -m worker_agent join http://control:8000 --token {token}"
+    assert joining.join_command(token) == f".venv/bin/python -m worker_agent join http://control:8000 --token {token}"
     assert token.startswith("ty_join_")
     assert not JoinToken.objects.filter(digest__contains=token).exists()
 
@@ -74,7 +74,7 @@ def test_what_a_database_cannot_hold_is_left_out(token, cluster):
 
 
 def test_an_expired_token(cluster, administrator):
-    token = nodes.create_join_token(cluster=cluster, by=administrator, now=JUST_NOW - timedelta(hours=25))
+    token = joining.create_join_token(cluster=cluster, by=administrator, now=JUST_NOW - timedelta(hours=25))
     with pytest.raises(Forbidden, match="expired"):
         join(token)
 
@@ -142,7 +142,7 @@ def test_a_machine_gets_the_address_that_its_cluster_asks_for(asked, given, addr
     assert {"interface": grant.interface, "address_range": grant.address_range} == (
         {"interface": "", "address_range": ""} | asked
     )
-    network = nodes.network_of(Node.objects.get())
+    network = joining.network_of(Node.objects.get())
     assert (network.interface, network.address_range) == (grant.interface, grant.address_range)
 
 
@@ -174,7 +174,7 @@ def test_a_machine_without_such_an_address_does_not_join_and_both_sides_are_told
 def test_refused_tokens_are_told_in_the_history_but_cannot_flood_it(token, cluster, administrator):
     cache.clear()
     join(token)
-    other = nodes.create_join_token(cluster=make_cluster("attic"), by=administrator)
+    other = joining.create_join_token(cluster=make_cluster("attic"), by=administrator)
     refusals = [(token, JUST_NOW, "used already"), (other, JUST_NOW + timedelta(days=2), "expired")]
     for shown, now, words in [*refusals, ("ty_join_guess", JUST_NOW, "not known here")] * 3:
         with pytest.raises(Forbidden, match=words):
@@ -191,7 +191,7 @@ def test_refused_tokens_are_told_in_the_history_but_cannot_flood_it(token, clust
 
 def test_only_administrators_let_machines_in(cluster, member):
     with pytest.raises(Forbidden):
-        nodes.create_join_token(cluster=cluster, by=member)
+        joining.create_join_token(cluster=cluster, by=member)
 
 
 def test_signed_requests():
@@ -200,7 +200,7 @@ def test_signed_requests():
 
     def authenticate(*, path="/agent/v1/code/x", node_id=node.pk, at=at, key=bytes(node.key)):
         mac = sign_request(method="GET", path="/agent/v1/code/x", at=at, key=key)
-        return nodes.authenticate_request(node_id=node_id, method="GET", path=path, at=at, mac=mac, now=JUST_NOW)
+        return joining.authenticate_request(node_id=node_id, method="GET", path=path, at=at, mac=mac, now=JUST_NOW)
 
     assert authenticate() == node
     for wrong in ({"path": "/agent/v1/code/y"}, {"node_id": "0" * 12}, {"key": bytes(32)}, {"node_id": make_node().pk}):
