@@ -38,14 +38,14 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     replica_id: int
     job_id: int
     attempt: int
-    role: Role
-    index: int
-    tf_config: dict[str, object] | None
-    host: str
-    port: int
-    devices: list[int]
-    device_kind: DeviceKind
     spec: JobSpec
+    role: Role = Role.WORKER
+    index: int = 0
+    tf_config: dict[str, object] | None = None
+    host: str = ""
+    port: int = 0
+    devices: list[int] = []
+    device_kind: DeviceKind = DeviceKind.CPU
     learning_rate: float | None = None
     rendezvous_timeout_s: float = 120.0
     env: dict[str, str] = {}

@@ -31,12 +31,11 @@ from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.plan import Plan, Trial
 from worker_agent.protocol.states import Keras, Kind
 from worker_agent.replica.folder import OUTPUT_FILE
-from worker_agent.replica.shim import become_child, supervise
+from worker_agent.replica.shim import become_child, child_environment, supervise
 from worker_agent.trainer.outcome import ExitCode
 from worker_agent.trainer.script import launcher
 from worker_agent.trainer.training_run import from_plan
-from worker_agent.trainer.trial import build
-from worker_agent.trainer.trial import process as trial_process
+from worker_agent.trainer.trial import build as trial_build
 
 REQUEST_BYTES = 4096
 REQUEST_S = 2.0
@@ -228,17 +227,21 @@ def _be_sandbox(plan: Plan, trial: Trial, line: socket.socket) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         line.sendall(f"{os.getpid()}\n".encode())
         _redirect(os.open(Path(plan.folder) / OUTPUT_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-        build_program = trial_process.start_cold if needs_fresh_import(plan) else _build_warm
-        trial_process.run(plan, trial, partial(build_program, plan.folder), line)
+        environment = child_environment(plan, dict(os.environ))
+        if needs_fresh_import(plan):
+            os.dup2(line.fileno(), 0)
+            command = [sys.executable, "-P", "-m", "worker_agent.trainer.trial.build", plan.folder]
+            os.execve(sys.executable, command, environment)
+        trial_build.try_out(plan, trial, partial(_build_warm, plan, trial), environment, line)
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(0)
 
 
-def _build_warm(folder: str, environment: dict[str, str]) -> int:
+def _build_warm(plan: Plan, trial: Trial, environment: dict[str, str]) -> int:
     _be_trainer(environment, 1)
-    return build.main(Path(folder))
+    return trial_build.build(plan, trial)
 
 
 def _collect_children() -> None:

@@ -3,7 +3,7 @@
 Asked in the preview and before each launch. Pure; `services/trials/preflights.py` asks the nodes themselves.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.domain.placement.planning import NodeView
 from worker_agent.protocol.findings import Finding
@@ -12,63 +12,44 @@ from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import Keras
 
 _SAME = "Install the same one on all nodes and restart their agents, or cordon the odd ones"
-_PACKAGES = {Keras.KERAS3: "keras>=3", Keras.TF_KERAS: "tf_keras"}
 
 
-def findings(spec: JobSpec, nodes: Sequence[NodeView]) -> list[Finding]:
+def findings(spec: JobSpec, nodes: Sequence[NodeView]) -> Iterator[Finding]:
     """What is found of the nodes that a gang would be on. One whose agent has not told what it runs is passed over."""
-    told = [node for node in nodes if node.software.agent]
-    return [*_tensorflow(told), *_keras(keras_of(spec), told), *_agents(told)]
-
-
-def _tensorflow(nodes: Sequence[NodeView]) -> Iterator[Finding]:
-    without = [node.name for node in nodes if not node.software.tensorflow]
-    if without:
-        what = f"no TensorFlow on {', '.join(without)}"
-        yield Finding(what, "its agent finds no such package", "Install it (make agent), and restart the agent")
-    versions = _by_version([(node.software.tensorflow, node.name) for node in nodes])
-    if len(versions) < 2:
-        return
-    what = f"TensorFlow differs between the nodes of the gang ({_listed(versions)})"
-    if len({version.rpartition(".")[0] for version in versions}) > 1:
-        yield Finding(what, "processes of different releases do not understand each other", _SAME)
+    software = {node.name: node.software for node in nodes if node.software.agent}
+    tensorflow = {name: each.tensorflow for name, each in software.items()}
+    yield from _missing("TensorFlow", tensorflow, "its agent finds no such package", "Install it (make agent)")
+    releases = {version.rpartition(".")[0] for version in tensorflow.values() if version}
+    why = "only gangs of equal versions are tried out"
+    if len(releases) > 1:
+        why = "processes of different releases do not understand each other"
+    yield from _differing("TensorFlow differs", tensorflow, why, _SAME, blocks=len(releases) > 1)
+    if keras_of(spec) is Keras.TF_KERAS:
+        package, keras = "tf_keras", {name: each.tf_keras for name, each in software.items()}
     else:
-        yield Finding(what, "only gangs of equal versions are tried out", _SAME, blocks=False)
+        package = "keras>=3"
+        keras = {name: "" if each.keras.startswith("2.") else each.keras for name, each in software.items()}
+    yield from _missing(package, keras, "the job's processes speak it", f"Install it there (pip install '{package}')")
+    why = "layers may be built differently, and their variables not match"
+    yield from _differing("Keras differs", keras, why, _SAME)
+    agents = {name: each.agent for name, each in software.items()}
+    why = "an older one may not know what it is told"
+    yield from _differing("agents differ", agents, why, "Update and restart it")
 
 
-def _keras(wanted: Keras, nodes: Sequence[NodeView]) -> Iterator[Finding]:
-    found = [(_version_of(node, wanted), node.name) for node in nodes]
-    without = [name for version, name in found if not version]
-    if without:
-        remedy = f"Install it there (pip install '{_PACKAGES[wanted]}'), and restart the agent"
-        yield Finding(f"no {_PACKAGES[wanted]} on {', '.join(without)}", "the job's processes speak it", remedy)
-    versions = _by_version(found)
-    if len(versions) > 1:
-        what = f"Keras differs between the nodes of the gang ({_listed(versions)})"
-        yield Finding(what, "layers may be built differently, and their variables not match", _SAME, blocks=False)
+def _missing(package: str, versions: Mapping[str, str], why: str, remedy: str) -> Iterator[Finding]:
+    """`versions` by the node's name; "" where there is none."""
+    if without := [name for name, version in versions.items() if not version]:
+        yield Finding(f"no {package} on {', '.join(without)}", why, f"{remedy}, and restart the agent")
 
 
-def _version_of(node: NodeView, wanted: Keras) -> str:
-    if wanted is Keras.TF_KERAS:
-        return node.software.tf_keras
-    return "" if node.software.keras.startswith("2.") else node.software.keras
-
-
-def _agents(nodes: Sequence[NodeView]) -> Iterator[Finding]:
-    versions = _by_version([(node.software.agent, node.name) for node in nodes])
-    if len(versions) > 1:
-        what = f"agents differ between the nodes of the gang ({_listed(versions)})"
-        yield Finding(what, "an older one may not know what it is told", "Update and restart it", blocks=False)
-
-
-def _by_version(found: list[tuple[str, str]]) -> dict[str, list[str]]:
-    """The names of nodes by version; those without one are told of elsewhere."""
-    versions: dict[str, list[str]] = {}
-    for version, name in sorted(found):
-        if version:
-            versions.setdefault(version, []).append(name)
-    return versions
-
-
-def _listed(versions: dict[str, list[str]]) -> str:
-    return "; ".join(f"{version} on {', '.join(names)}" for version, names in versions.items())
+def _differing(
+    what: str, versions: Mapping[str, str], why: str, remedy: str, *, blocks: bool = False
+) -> Iterator[Finding]:
+    names: dict[str, list[str]] = {}
+    for name, version in sorted(versions.items(), key=lambda item: (item[1], item[0])):
+        names.setdefault(version, []).append(name)
+    names.pop("", None)
+    if len(names) > 1:
+        listed = "; ".join(f"{version} on {', '.join(having)}" for version, having in names.items())
+        yield Finding(f"{what} between the nodes of the gang ({listed})", why, remedy, blocks=blocks)

@@ -77,10 +77,12 @@ IN_TF_KERAS = ("tf_keras", "own step on servers", "few filtered for servers")
 PROGRAM = f"""
 import os, sys
 from pathlib import Path
-from worker_agent.trainer.trial import build as check
+from worker_agent.protocol.codec import decode_plan
+from worker_agent.trainer.trial.build import build
 for folder in sys.argv[1:]:
     os.environ["{NO_NETWORK}"] = "1"
-    check.main(Path(folder))
+    plan = decode_plan((Path(folder) / "{PLAN_FILE}").read_bytes())
+    build(plan, plan.trial)
 """
 
 
@@ -185,9 +187,8 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
         folder = root / f"case{number}"
         plan = make_plan(folder, make_launch(spec=make_spec(**fields), devices=[]))
         Path(plan.entry).write_text(text)
-        if name.endswith("not trained"):
-            trial = Trial(trains=False, time_s=0)
-            plan = msgspec.structs.replace(plan, trial=trial)
+        trial = Trial(trains=not name.endswith("not trained"), time_s=0)
+        plan = msgspec.structs.replace(plan, trial=trial)
         (folder / PLAN_FILE).write_bytes(encode_plan(plan))
         folders.append((name, folder))
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}

@@ -201,9 +201,10 @@ def test_what_the_program_does_by_itself_is_not(build: Build, line: str, why: st
     assert (finding.why, finding.certain) == (why, False)
 
 
-def test_nothing_that_it_started_runs_on(build: Build, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["OF_THE_JOB", "TF_READ_AT_IMPORT"], ids=["forked", "with an interpreter of its own"])
+def test_nothing_that_it_started_runs_on(build: Build, tmp_path: Path, name: str) -> None:
     place = tmp_path / "pid"
-    built = build(SOUND + LEAVES_A_CHILD.replace("PLACE", repr(str(place))))
+    built = build(SOUND + LEAVES_A_CHILD.replace("PLACE", repr(str(place))), env={name: "1"})
     assert (built.findings, built.tried) == ([], True)
     assert identify(int(place.read_text())) is None
 

@@ -28,10 +28,10 @@ from worker_agent.machine.sandbox import TIMED_OUT
 from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.commands import Launch, Probe
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.plan import Trial, plan_in
-from worker_agent.protocol.states import DeviceKind, Role
+from worker_agent.protocol.plan import Plan, Trial, plan_in
 from worker_agent.replica.cleanup import end_using
 from worker_agent.replica.folder import OUTPUT_FILE, PLAN_FILE, RESULT_FILE
+from worker_agent.replica.shim import child_environment
 
 BUSY_S = 20.0
 
@@ -81,11 +81,16 @@ class Builder:
             self._lock.release()
 
     def _build(self, probe: Probe, folder: Path, trial: Trial, wait: Callable[[float], bool]) -> Built:
-        plan = plan_in(folder, _launch_of_nobody(probe), notify="", trial=trial)
+        launch = Launch(command_id=0, replica_id=0, job_id=0, attempt=0, spec=probe.spec, env=probe.env)
+        plan = plan_in(folder, launch, notify="", trial=trial)
         self._code.install(probe.spec.code, folder / "code", wait=wait)
         (folder / PLAN_FILE).write_bytes(encode_plan(plan))
-        line = self._zygotes.try_out(folder / PLAN_FILE, plan.launch, wait=wait)
-        code = _ended(line, wait=wait) if line else _run_cold(folder, wait=wait)
+        if line := self._zygotes.try_out(folder / PLAN_FILE, launch, wait=wait):
+            code = _ended(line, wait=wait)
+        else:
+            process, line = _start_cold(plan)
+            with process:
+                code = _ended(line, wait=wait)
         if code == TIMED_OUT:
             why = f"it was still loading after {trial.time_s:g} s, and was ended"
             remedy = "Start it, if it may take that long"
@@ -97,35 +102,15 @@ class Builder:
             return Built([_died(code, folder)])
 
 
-def _launch_of_nobody(probe: Probe) -> Launch:
-    """Of a process that is no replica: on the CPU, alone."""
-    return Launch(
-        command_id=0,
-        replica_id=0,
-        job_id=0,
-        attempt=0,
-        role=Role.WORKER,
-        index=0,
-        tf_config=None,
-        host="",
-        port=0,
-        devices=[],
-        device_kind=DeviceKind.CPU,
-        spec=probe.spec,
-        env=probe.env,
-    )
-
-
-def _run_cold(folder: Path, *, wait: Callable[[float], bool]) -> int:
+def _start_cold(plan: Plan) -> tuple[subprocess.Popen[bytes], socket.socket]:
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-P", "-m", "worker_agent.trainer.trial.process", str(folder)]
-    environment = program_environment(os.environ)
-    with (folder / OUTPUT_FILE).open("wb") as output, theirs:
+    environment = child_environment(plan, program_environment(os.environ))
+    command = [sys.executable, "-P", "-m", "worker_agent.trainer.trial.build", plan.folder]
+    with theirs, (Path(plan.folder) / OUTPUT_FILE).open("wb") as output:
         process = subprocess.Popen(
             command, env=environment, stdin=theirs.fileno(), stdout=output, stderr=output, start_new_session=True
         )
-    with process:
-        return _ended(ours, wait=wait)
+    return process, ours
 
 
 def _ended(line: socket.socket, *, wait: Callable[[float], bool]) -> int:

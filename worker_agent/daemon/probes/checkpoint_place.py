@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from worker_agent.machine.durable import write_atomically
 from worker_agent.protocol.findings import Finding
 
 PATIENCE_S = 10.0
@@ -47,7 +48,7 @@ def marked(folder: str, *, key: str, node: str, patience_s: float = PATIENCE_S) 
 
 def _problems(folder: str, mark: Path) -> list[Finding]:
     try:
-        _write(mark)
+        write_atomically(mark, b"trainyard")
         free_bytes = shutil.disk_usage(folder).free
     except FileNotFoundError:
         return [_unusable(folder, "it does not exist", "Mount the shared disk there, or make the folder")]
@@ -59,20 +60,6 @@ def _problems(folder: str, mark: Path) -> list[Finding]:
         why = f"{free_bytes // 2**20} MiB are free, and a checkpoint that does not fit ends the job"
         return [Finding(what, why, "Remove what is no longer needed there, or keep fewer checkpoints", blocks=False)]
     return []
-
-
-def _write(mark: Path) -> None:
-    fresh = mark.with_name(f"{mark.name}.new")
-    try:
-        with fresh.open("wb") as file:
-            file.write(b"trainyard")
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.rename(mark)
-    except OSError:
-        with contextlib.suppress(OSError):
-            fresh.unlink()
-        raise
 
 
 def _unusable(folder: str, why: str, remedy: str) -> Finding:

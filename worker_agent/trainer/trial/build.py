@@ -1,67 +1,88 @@
-"""Builds a job's program once and says what it found: `python -m worker_agent.trainer.trial.build FOLDER`, in a
-sandbox.
+"""Builds a job's program once, in a sandbox, and says what it found.
 
-FOLDER holds a plan (of no replica) and the code. Of a script only what can be seen without running it is looked at. The
-answer is `FOLDER/result.json`: findings, and facts in words.
+Warm, the zygote forks the sandbox and calls `try_out`. Cold, the agent starts `python -m
+worker_agent.trainer.trial.build FOLDER`, whose stdin is the line to it. FOLDER holds a plan (of no replica) and the
+code; the answer is `FOLDER/result.json`: findings, and facts in words. Of a script only what can be seen without
+running it is looked at.
 """
 
 import ast
 import importlib.util
 import os
+import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
+import psutil
 
-from worker_agent.machine.sandbox import NO_NETWORK
+from worker_agent.machine import sandbox
 from worker_agent.protocol import codec
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.requirements import lines_of
+from worker_agent.protocol.plan import Plan, Trial
 from worker_agent.protocol.states import Keras, Kind
 from worker_agent.replica.folder import PLAN_FILE, RESULT_FILE
-from worker_agent.trainer.outcome import leave
 from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.script import launcher
 from worker_agent.trainer.setup import keras_alias
 from worker_agent.trainer.training_run import from_plan
-from worker_agent.trainer.trial.judgement import Trial
+from worker_agent.trainer.trial.assessment import Assessment
+
+MEMORY_BYTES_MIN = 4 << 30
+LOWEST_PRIORITY = 19
 
 
-def main(folder: Path) -> int:
+def try_out(plan: Plan, trial: Trial, become: sandbox.Become, environment: dict[str, str], line: socket.socket) -> None:
+    """Run the program in a sandbox, and say on the line how it ended. One that is trained stands behind whatever trains
+    here: no job waits for it."""
+    os.chdir(plan.code)
+    code = sandbox.run(
+        become,
+        environment,
+        line,
+        time_s=trial.time_s,
+        memory_bytes=max(MEMORY_BYTES_MIN, psutil.virtual_memory().available // 2),
+        nice=LOWEST_PRIORITY if trial.trains else 0,
+    )
+    line.sendall(f"{code}\n".encode())
+
+
+def build(plan: Plan, trial: Trial) -> int:
     """As far as the program goes: the first thing that fails is a finding, and the last one. Writes the answer."""
-    plan = codec.decode_plan((folder / PLAN_FILE).read_bytes())
-    offline = bool(os.environ.pop(NO_NETWORK, ""))  # the program sees what it would see in training
-    run, asked = from_plan(plan, cores=os.cpu_count() or 1), plan.trial
-    trial = Trial(run, offline=offline, gpus=asked is None or asked.gpus)
+    offline = bool(os.environ.pop(sandbox.NO_NETWORK, ""))  # the program sees what it would see in training
+    run = from_plan(plan, cores=os.cpu_count() or 1)
+    assessment = Assessment(run, offline=offline, gpus=trial.gpus)
     try:
         if run.spec.kind is Kind.SCRIPT:
-            _read_script(trial)
+            _read_script(assessment)
         else:
             recipe_file.check(run.entry)
             if keras_of(run.spec) is Keras.TF_KERAS:
                 keras_alias.install()
             from worker_agent.trainer.trial import recipe_trial
 
-            recipe_trial.build(trial, trains=asked is None or asked.trains)
+            recipe_trial.build(assessment, trains=trial.trains)
     except (Exception, SystemExit) as error:
-        trial.fail(error)
-    (folder / RESULT_FILE).write_bytes(msgspec.json.encode((trial.findings, trial.facts)))
+        assessment.fail(error)
+    (run.folder / RESULT_FILE).write_bytes(msgspec.json.encode((assessment.findings, assessment.facts)))
     return 0
 
 
-def _read_script(trial: Trial) -> None:
+def _read_script(assessment: Assessment) -> None:
     """Its packages, looked for and not imported."""
-    run = trial.run
-    trial.stage = f"the file {run.entry.name} cannot be read"
+    run = assessment.run
+    assessment.stage = f"the file {run.entry.name} cannot be read"
     sys.path[:0] = [str(run.entry.parent), str(launcher.working_folder(run)), str(run.code)]
     missing = [name for name in _imports(run.entry) if importlib.util.find_spec(name) is None]
     if missing and not lines_of(run.spec.requirements):
         what = f"the file {run.entry.name} imports {', '.join(missing)}, which this node does not have"
         remedy = "Name the package among the job's packages, or install it on every node"
-        trial.findings.append(Finding(what, "the import would fail", remedy, blocks=False))
-    trial.facts["Script"] = "read, not run"
+        assessment.findings.append(Finding(what, "the import would fail", remedy, blocks=False))
+    assessment.facts["Script"] = "read, not run"
 
 
 def _imports(entry: Path) -> Iterator[str]:
@@ -73,6 +94,18 @@ def _imports(entry: Path) -> Iterator[str]:
         yield from dict.fromkeys(name.partition(".")[0] for name in names)
 
 
+def _build_cold(plan: Plan, trial: Trial, environment: dict[str, str]) -> int:
+    os.environ.update(environment)
+    return build(plan, trial)
+
+
+def main(folder: Path) -> None:
+    """The cold start."""
+    plan = codec.decode_plan((folder / PLAN_FILE).read_bytes())
+    if plan.trial is not None:
+        line = socket.socket(fileno=os.dup(0))
+        try_out(plan, plan.trial, partial(_build_cold, plan, plan.trial), dict(os.environ), line)
+
+
 if __name__ == "__main__":
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    leave(main(Path(sys.argv[1])))
+    main(Path(sys.argv[1]))

@@ -19,52 +19,52 @@ from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import Size, size_of
 from worker_agent.trainer.setup import runtime
 from worker_agent.trainer.strategies.mirrored import synchronous
-from worker_agent.trainer.trial.judgement import Trial
+from worker_agent.trainer.trial.assessment import Assessment
 
 _UNKNOWN = -2  # tf.data.UNKNOWN_CARDINALITY
 
 
-def build(trial: Trial, *, trains: bool) -> None:
+def build(assessment: Assessment, *, trains: bool) -> None:
     """Load the recipe, build its model as under one device, and look at its rows. With `trains`, one replica's first
     batch is trained, step by step in Python, so that an error has the user's own line."""
-    run, spec = trial.run, trial.run.spec
+    run, spec = assessment.run, assessment.run.spec
     runtime.configure(run)
     runtime.seed_everything(spec.seed)
     runtime.set_precision(spec.precision)
-    trial.watch()
+    assessment.watch()
     recipe = recipe_file.load(run.entry, run.code, spec.params)
-    trial.facts["Keras"] = runtime.keras_in_words()
-    stages = _stages(trial, recipe) if spec.strategy is Strategy.PIPELINE else None
-    trial.stage = "the program's build_model() fails"
+    assessment.facts["Keras"] = runtime.keras_in_words()
+    stages = _stages(assessment, recipe) if spec.strategy is Strategy.PIPELINE else None
+    assessment.stage = "the program's build_model() fails"
     model = check_model(recipe.model())
-    trial.stage = "the model does not suit the job"
+    assessment.stage = "the model does not suit the job"
     parts = _parts_of_step(spec, model)
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     rate_of(run, optimizer, Size(rows=1, batch=1, steps_per_epoch=1, epochs=1), replicas=1)
     if stages is not None:
-        trial.stage = "the model cannot be cut into stages"
+        assessment.stage = "the model cannot be cut into stages"
         stages.cut(model)
-    dataset = _training_rows(trial, recipe, parts)
+    dataset = _training_rows(assessment, recipe, parts)
     if spec.strategy is Strategy.TENSOR_PARALLEL:
-        trial.stage = "the model cannot be laid out"
+        assessment.stage = "the model cannot be laid out"
         _lay_out(spec, recipe, model, dataset)
     if trains:
-        trial.stage = "the model cannot be trained on the first batch"
+        assessment.stage = "the model cannot be trained on the first batch"
         rows = max(1, spec.global_batch_size // (replicas_in_sync(spec) * parts_of(spec)))
         model.run_eagerly = True
         model.fit(dataset.batch(rows).take(1), epochs=1, verbose=0)
-        trial.facts["First batch"] = f"{rows} rows, one step done"
+        assessment.facts["First batch"] = f"{rows} rows, one step done"
     if model.built:
-        trial.facts["Parameters"] = _number(int(model.count_params()))
-    _validation_rows(trial, recipe)
+        assessment.facts["Parameters"] = _number(int(model.count_params()))
+    _validation_rows(assessment, recipe)
 
 
-def _stages(trial: Trial, recipe: Recipe) -> Any:
+def _stages(assessment: Assessment, recipe: Recipe) -> Any:
     """One for each device of the gang."""
     from worker_agent.trainer.strategies.pipe.stages import StagePlan
 
-    trial.stage = "the program's build_stages() fails"
-    places = [f"stage {place}" for place in range(trial.run.spec.workers * trial.run.spec.devices_per_worker)]
+    assessment.stage = "the program's build_stages() fails"
+    places = [f"stage {place}" for place in range(assessment.run.spec.workers * assessment.run.spec.devices_per_worker)]
     return StagePlan(recipe.stages(len(places)), places)
 
 
@@ -92,12 +92,12 @@ def _parts_of_step(spec: JobSpec, model: Any) -> int:
     return 1
 
 
-def _training_rows(trial: Trial, recipe: Recipe, parts: int) -> Any:
+def _training_rows(assessment: Assessment, recipe: Recipe, parts: int) -> Any:
     """Which worker would read what, and whether it suffices: whoever has fewest sets the measure (`shared_rows`). Where
     the number is not known, only as many are read as make one batch. The rows of one, or all where nobody reads apart.
     """
-    spec, facts, workers = trial.run.spec, trial.facts, _inputs(trial.run.spec)
-    trial.stage = 'the program\'s build_dataset(params, "train") fails'
+    spec, facts, workers = assessment.run.spec, assessment.facts, _inputs(assessment.run.spec)
+    assessment.stage = 'the program\'s build_dataset(params, "train") fails'
     rows = Rows(recipe, "train")
     division = rows.division(spec.sharding, pipelines=workers)
     readers = range(workers) if division.policy is Policy.FILE else [workers - 1]
@@ -107,9 +107,9 @@ def _training_rows(trial: Trial, recipe: Recipe, parts: int) -> Any:
     is_known = _UNKNOWN not in counts
     facts["Rows"] = _rows_in_words(min(counts) * times if is_known else None)
     if not is_known:
-        trial.stage = "the training set cannot be read"
+        assessment.stage = "the training set cannot be read"
         counts = [count_rows(each.take(-(-batch // times))) for each in inputs]
-    trial.stage = "the training set does not suit the job"
+    assessment.stage = "the training set does not suit the job"
     size = size_of(rows=min(counts) * times, global_batch=batch, replicas=_replicas(spec), epochs=1, parts=parts)
     if is_known:
         facts["Steps an epoch"] = _number(size.steps_per_epoch)
@@ -121,7 +121,7 @@ def _training_rows(trial: Trial, recipe: Recipe, parts: int) -> Any:
         what = f"{division.files} files do not divide by {workers} workers"
         why = "every worker reads all of them and throws most rows away"
         remedy = f"Write a multiple of {workers} files, or let build_dataset take shard=(n, i)"
-        trial.findings.append(Finding(what, why, remedy, blocks=False))
+        assessment.findings.append(Finding(what, why, remedy, blocks=False))
     return inputs[-1]
 
 
@@ -136,19 +136,19 @@ def _lay_out(spec: JobSpec, recipe: Recipe, model: Any, dataset: Any) -> None:
     layouts.of_model(model, recipe.layouts(), spec.model_parallel)
 
 
-def _validation_rows(trial: Trial, recipe: Recipe) -> None:
+def _validation_rows(assessment: Assessment, recipe: Recipe) -> None:
     """As whoever judges by them would ask for them."""
-    trial.stage = 'the program\'s build_dataset(params, "validation") fails'
-    rows, apart = Rows(recipe, "validation"), trial.run.spec.validation == "evaluator"
+    assessment.stage = 'the program\'s build_dataset(params, "validation") fails'
+    rows, apart = Rows(recipe, "validation"), assessment.run.spec.validation == "evaluator"
     if apart:
         check_judged(rows)
     if not rows.exist:
         return
-    shards = 1 if apart or not recipe.takes_shard else _inputs(trial.run.spec)
+    shards = 1 if apart or not recipe.takes_shard else _inputs(assessment.run.spec)
     dataset = rows.of_shard(shards, shards - 1) if shards > 1 else rows.whole
     known = int(dataset.cardinality().numpy())
     whose = f" for each of {shards} workers" if shards > 1 else ""
-    trial.facts["Validation rows"] = _rows_in_words(known if known >= 0 else None) + whose
+    assessment.facts["Validation rows"] = _rows_in_words(known if known >= 0 else None) + whose
 
 
 def _inputs(spec: JobSpec) -> int:

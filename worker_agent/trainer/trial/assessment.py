@@ -36,7 +36,7 @@ _LIBRARIES = frozenset({"tensorflow", "keras", "tf_keras", "worker_agent", "trai
 _WHAT_TO_DO = re.compile(r": (?=(?:call|choose|give|install|leave|let|set|split|use) )")
 
 
-class Trial:
+class Assessment:
     """One look at a program: `findings` and `facts` grow as far as it comes; `stage` says what fails if something does.
 
     `offline`: this process has no network; `gpus`: the node has GPUs.

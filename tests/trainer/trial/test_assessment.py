@@ -60,7 +60,7 @@ import importlib.util, json, keras, sys
 from pathlib import Path
 from tests.agent.plans import make_spec
 from worker_agent.trainer.training_run import TrainingRun
-from worker_agent.trainer.trial.judgement import Trial
+from worker_agent.trainer.trial.assessment import Assessment
 
 root = Path(sys.argv[1])
 sys.path.insert(0, str(root / "installed"))
@@ -68,13 +68,13 @@ told = []
 for program in sorted(root.glob("*/recipe.py")):
     run = TrainingRun(entry=program, code=program.parent, spec=make_spec())
     nodes = ((False, True), (False, False), (True, False))
-    trials = [Trial(run, offline=offline, gpus=gpus) for offline, gpus in nodes]
-    for trial in trials:
-        trial.watch()
+    found = [Assessment(run, offline=offline, gpus=gpus) for offline, gpus in nodes]
+    for each in found:
+        each.watch()
     spec = importlib.util.spec_from_file_location(f"recipe_{len(told)}", program)
     sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    told.append([trial.may_differ for trial in trials])
+    told.append([each.may_differ for each in found])
 print(json.dumps(told))
 """
 
