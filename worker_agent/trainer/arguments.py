@@ -49,7 +49,7 @@ def run_of(given: argparse.Namespace) -> TrainingRun:
     recipe_file.check(recipe)
     for text in given.set:
         if "=" not in text:
-            raise TrainingFailed(f"--set {text}: write it as NAME=VALUE.")
+            raise TrainingFailed(f"--set {text}", remedy="write it as NAME=VALUE")
     declared = recipe_file.declared_params(recipe)
     params = from_text(declared, dict(text.split("=", 1) for text in given.set))
     effective_params(declared, params)

@@ -8,7 +8,6 @@ import re
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from time import time
 from typing import Any
@@ -22,7 +21,6 @@ from worker_agent.trainer.outcome import TrainingFailed
 
 TRACEBACK_CHARS = 100_000
 SENTENCE_CHARS = 500
-_NESTED_MOST = 10
 
 # Status codes of gRPC, which TensorFlow's errors carry.
 _CANCELLED, _UNKNOWN, _DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED = 1, 2, 4, 8
@@ -63,7 +61,7 @@ def failure_of(error: BaseException, *, code: Path, gang_size: int) -> Failure:
         # Its sentence says all; a traceback would point at the trainer's own lines.
         return record_of(Ending(cause=error.cause, remedy=error.remedy), error.message)
     text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS:]
-    raised = list(_errors_of_tensorflow(error))
+    raised = _errors_of_tensorflow(error)
     if any(each.error_code == _UNKNOWN and _PORT_WORDS in str(each) for each in raised):
         ending = Ending(cause=Cause.PORT_TAKEN)
         return record_of(ending, "TensorFlow could not listen on its port: somebody took it.", text)
@@ -100,13 +98,13 @@ def tpu_refusal(error: BaseException, name: str) -> TrainingFailed:
     """Why the TPU of that name ("": the machine's own) cannot be used, and what to do."""
     if isinstance(error, ValueError | OSError) and not name:
         return TrainingFailed(
-            "This node has no TPU: name one in the job, or choose a strategy for the devices that the node has."
+            "This node has no TPU", remedy="name one in the job, or choose a strategy for the devices that the node has"
         )
     reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     said = textwrap.shorten(reason.rstrip("."), 160, placeholder="…")
     return TrainingFailed(
-        f"The TPU {name or 'of this machine'} cannot be used ({said}): check its name, and that "
-        "this TensorFlow was built for TPUs."
+        f"The TPU {name or 'of this machine'} cannot be used ({said})",
+        remedy="check its name, and that this TensorFlow was built for TPUs",
     )
 
 
@@ -114,23 +112,21 @@ def tpu_silent(name: str, limit_s: float, reason: str = "") -> TrainingFailed:
     """That the TPU has not answered in time: it is no peer of a gang, and nothing is launched again for it."""
     why = f" ({reason})" if reason else ""
     return TrainingFailed(
-        f"The TPU {name or 'of this machine'} did not answer within {limit_s:g} s{why}: check its name or address, "
-        "that it is running, and that this node can reach it.",
+        f"The TPU {name or 'of this machine'} did not answer within {limit_s:g} s{why}",
         Cause.LAUNCH_REFUSED,
+        remedy="check its name or address, that it is running, and that this node can reach it",
     )
 
 
-def _errors_of_tensorflow(error: BaseException) -> Iterator[Any]:
-    """`error` and those that it was raised from or in place of, as far as they are TensorFlow's."""
+def _errors_of_tensorflow(error: BaseException | None) -> list[Any]:
+    """`error` and those that it was raised from or in place of, as far as they are TensorFlow's. (What was raised while
+    another one was handled is a fault of its own.)"""
     errors: Any = sys.modules.get("tensorflow.python.framework.errors_impl")
-    inner: BaseException | None = error
-    for _ in range(_NESTED_MOST):
-        if errors is None or inner is None:
-            return
-        if isinstance(inner, errors.OpError):
-            yield inner
-        replaced = inner.__context__ if inner.__suppress_context__ else None
-        inner = getattr(inner, "original_exception", None) or inner.__cause__ or replaced
+    if errors is None or error is None:
+        return []
+    replaced = error.__context__ if error.__suppress_context__ else None
+    inner = getattr(error, "original_exception", None) or error.__cause__ or replaced
+    return [*([error] if isinstance(error, errors.OpError) else []), *_errors_of_tensorflow(inner)]
 
 
 def _lost_a_peer(error: Any) -> bool:

@@ -261,30 +261,6 @@ def test_late_records_that_were_refused_are_counted(client_of: Browser, member: 
     assert "12 late records refused" in page_of(client_of(member), job)
 
 
-@pytest.mark.parametrize("cause", [cause for cause in Cause if cause not in (Cause.COMPLETED, Cause.STOPPED)])
-def test_every_cause_has_a_remedy(cause: Cause, client_of: Browser, member: User) -> None:
-    job = make_job(owner=member, status=JobStatus.FAILED, cause=cause.value, reason="")
-    failed = client_of(member).get(reverse("job", args=[job.pk])).context["failed"]
-    assert failed["title"]
-    assert failed["remedy"]
-
-
-@pytest.mark.parametrize(("blame", "looks_at_the_network"), [("peer", True), ("program", False)])
-def test_a_gang_in_which_all_only_lost_a_peer_needs_no_other_program(
-    blame: str, looks_at_the_network: bool, client_of: Browser, member: User
-) -> None:
-    lost = "A peer went away: UnavailableError: Socket closed"
-    reason = f"worker 0 on n-1 failed: {lost}. Nobody failed by itself, as in launch 1."
-    job = make_job(owner=member, status=JobStatus.FAILED, cause=Cause.EXCEPTION.value, reason=reason)
-    job.attempts.update(blame=blame)
-    for index in range(2):
-        make_replica(job, index=index, status=ReplicaStatus.EXITED, cause="exception", reason=lost)
-    failed = client_of(member).get(reverse("job", args=[job.pk])).context["failed"]
-    assert ("reach each other" in failed["remedy"]) == looks_at_the_network
-    assert ("Read the traceback" in failed["remedy"]) != looks_at_the_network
-    assert reason in (failed["title"], failed["text"])
-
-
 def test_numbers_that_are_none_are_words(client_of: Browser, member: User) -> None:
     job = make_job(owner=member, status=JobStatus.RUNNING, metrics={"loss": "NaN", "val_loss": "Infinity"}, step=3)
     replica = make_replica(job)

@@ -39,8 +39,8 @@ class Rate:
         if is_schedule(self._optimizer):
             if base is not None or target is not None or factor != 1 or warmup_steps:
                 raise TrainingFailed(
-                    "The recipe's optimizer follows a learning rate schedule of its own: "
-                    "leave learning rate, scaling and warm-up empty."
+                    "The recipe's optimizer follows a learning rate schedule of its own",
+                    remedy="leave learning rate, scaling and warm-up empty",
                 )
             return
         self._base = self.now if base is None else base

@@ -128,7 +128,7 @@ def check_own_step(model: Any, *, parts: int, jit: bool) -> None:
     """Raise `TrainingFailed` where a model brings a train_step, which the loop can neither cut nor compile."""
     if has_own_step(model) and (parts > 1 or jit):
         what = "Gradient accumulation" if parts > 1 else "XLA"
-        raise TrainingFailed(f"{what} needs the stock train_step; this model brings its own: leave it off.")
+        raise TrainingFailed(f"{what} needs the stock train_step; this model brings its own", remedy="leave it off")
 
 
 def check_jit(model: Any, *, replicas: int) -> None:
@@ -136,5 +136,6 @@ def check_jit(model: Any, *, replicas: int) -> None:
     layers = [layer for layer in model._flatten_layers() if getattr(layer, "synchronized", False)]
     if layers and replicas > 1:
         raise TrainingFailed(
-            f"XLA cannot compile what the synchronized {layers[0].name} exchanges between replicas: leave it off."
+            f"XLA cannot compile what the synchronized {layers[0].name} exchanges between replicas",
+            remedy="leave it off",
         )

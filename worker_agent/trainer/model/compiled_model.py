@@ -29,7 +29,9 @@ def check_model(model: Any) -> Any:
         kind = f"{type(model).__module__}.{type(model).__name__}"
         raise TrainingFailed(f"build_model() returned {kind}, not a Keras model.")
     if getattr(model, "optimizer", None) is None:
-        raise TrainingFailed("build_model() returned a model that is not compiled: call model.compile(…) in it.")
+        raise TrainingFailed(
+            "build_model() returned a model that is not compiled", remedy="call model.compile(…) in it"
+        )
     return model
 
 
@@ -43,8 +45,9 @@ def require(owner: Any, *names: str) -> None:
     missing = [name for name in names if not hasattr(owner, name)]
     if missing:
         raise NodeLacks(
-            f"{runtime.keras_in_words()} has no {getattr(owner, '__name__', type(owner).__name__)}.{missing[0]}, which "
-            "the training loop needs: install a version that this release of Trainyard was tested with."
+            f"{runtime.keras_in_words()} has no "
+            f"{getattr(owner, '__name__', type(owner).__name__)}.{missing[0]}, which the training loop needs",
+            remedy="install a version that this release of Trainyard was tested with",
         )
 
 

@@ -164,7 +164,8 @@ def check_unscaled(model: Any) -> None:
     """Raise `TrainingFailed` where a model whose variables replicas share scales its loss, as in mixed_float16."""
     if hasattr(model.optimizer, "inner_optimizer"):
         raise TrainingFailed(
-            "Keras 3 cannot scale the loss under central storage: choose mixed_bfloat16, or the strategy Mirrored."
+            "Keras 3 cannot scale the loss under central storage",
+            remedy="choose mixed_bfloat16, or the strategy Mirrored",
         )
 
 

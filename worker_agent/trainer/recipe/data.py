@@ -67,8 +67,8 @@ class Rows:
         rows = checked(self._program.dataset(self._split, (shards, shard)), self._split)
         if int(rows.cardinality().numpy()) == 0:
             raise TrainingFailed(
-                f'build_dataset(params, "{self._split}") has no rows for shard {shard} of {shards}: '
-                "let each shard have some."
+                f'build_dataset(params, "{self._split}") has no rows for shard {shard} of {shards}',
+                remedy="let each shard have some",
             )
         return rows
 
@@ -93,7 +93,8 @@ def checked(dataset: Any, split: str) -> tf.data.Dataset:
         )
     if int(dataset.cardinality().numpy()) == tf.data.INFINITE_CARDINALITY:
         raise TrainingFailed(
-            f"The {_SETS.get(split, split)} set never ends: let build_dataset() return each row once, without repeat()."
+            f"The {_SETS.get(split, split)} set never ends",
+            remedy="let build_dataset() return each row once, without repeat()",
         )
     return dataset
 
@@ -101,7 +102,7 @@ def checked(dataset: Any, split: str) -> tf.data.Dataset:
 def check_judged(rows: Rows) -> None:
     """Raise `TrainingFailed` where these validation rows, meant for an evaluator, do not exist."""
     if not rows.exist:
-        raise TrainingFailed("The recipe has no validation rows for an evaluator: set validation to gang.")
+        raise TrainingFailed("The recipe has no validation rows for an evaluator", remedy="set validation to gang")
 
 
 def shared_rows(strategy: tf.distribute.Strategy, rows: Rows, division: Division, *, pipelines: int) -> int:

@@ -74,8 +74,8 @@ def _by_file(count: int, pipelines: int) -> Division:
     if count < pipelines:
         held = f"reads {count} file{'' if count == 1 else 's'}" if count else "reads no files that can be dealt out"
         raise TrainingFailed(
-            f"Sharding by file needs a file for each of the {pipelines} workers, and the training set {held}: "
-            "choose sharding data, or write more files."
+            f"Sharding by file needs a file for each of the {pipelines} workers, and the training set {held}",
+            remedy="choose sharding data, or write more files",
         )
     uneven = "" if count % pipelines == 0 else "; some get one more, and its rows beyond the others' count wait"
     reason = f"As asked: {count} files dealt out to {pipelines} workers{uneven}."

@@ -102,7 +102,7 @@ def _check_parameters(name: str, function: Callable[..., Any], wanted: tuple[str
     try:
         signature.bind(*wanted, **by_name)
     except TypeError as error:
-        raise TrainingFailed(f"{name}() takes {signature}: let it take ({', '.join(wanted)}).") from error
+        raise TrainingFailed(f"{name}() takes {signature}", remedy=f"let it take ({', '.join(wanted)})") from error
 
 
 def _names_of_layers(made: Any) -> list[list[str]]:
@@ -111,7 +111,9 @@ def _names_of_layers(made: Any) -> list[list[str]]:
     wrong = [made] if stages is None else [names for names in stages if not _is_list(names)]
     if stages is None or wrong:
         held = f"{'' if stages is None else 'a list of '}{type(wrong[0]).__name__}"
-        raise TrainingFailed(f"build_stages() returned {held}: let it give one list of layer names for each device.")
+        raise TrainingFailed(
+            f"build_stages() returned {held}", remedy="let it give one list of layer names for each device"
+        )
     return [list(names) for names in stages]
 
 

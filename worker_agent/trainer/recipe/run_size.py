@@ -28,18 +28,19 @@ def size_of(*, rows: int, global_batch: int, replicas: int, epochs: int, parts: 
     """Steps of an epoch; raises `TrainingFailed` when a step cannot be filled or divided."""
     if global_batch % replicas:
         raise TrainingFailed(
-            f"The global batch of {global_batch} does not divide by the {replicas} replicas: "
-            f"choose a multiple of {replicas}."
+            f"The global batch of {global_batch} does not divide by the {replicas} replicas",
+            remedy=f"choose a multiple of {replicas}",
         )
     if global_batch % (replicas * parts):
         by = f"{replicas} replica{'' if replicas == 1 else 's'} × {parts} accumulated parts"
         raise TrainingFailed(
-            f"The global batch of {global_batch} does not divide by {by}: choose a multiple of {replicas * parts}."
+            f"The global batch of {global_batch} does not divide by {by}",
+            remedy=f"choose a multiple of {replicas * parts}",
         )
     if rows < global_batch:
         held = f"{rows} row{'' if rows == 1 else 's'}"
         raise TrainingFailed(
-            f"The training set has {held}, fewer than the global batch of {global_batch}: "
-            "choose a smaller batch, or give it more rows."
+            f"The training set has {held}, fewer than the global batch of {global_batch}",
+            remedy="choose a smaller batch, or give it more rows",
         )
     return Size(rows=rows, batch=global_batch, steps_per_epoch=rows // global_batch, epochs=epochs)

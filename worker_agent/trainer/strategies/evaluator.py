@@ -29,7 +29,7 @@ def train(process: Process) -> None:
     run, spec = process.run, process.run.spec
     process.emitter.phase("building")
     if run.checkpoints is None:
-        raise TrainingFailed("An evaluator reads checkpoints, and this run writes none: keep at least one.")
+        raise TrainingFailed("An evaluator reads checkpoints, and this run writes none", remedy="keep at least one")
     runtime.seed_everything(spec.seed)
     runtime.set_precision(spec.precision)
     recipe = recipe_file.load(run.entry, run.code, spec.params)

@@ -6,9 +6,12 @@ from Python. The others are read in the text of what it imported: to name them c
 more than that the training refuses what could have been refused before it.
 """
 
+import errno
 import linecache
 import re
+import socket
 import sys
+import urllib.error
 from pathlib import Path
 
 from worker_agent.protocol.findings import Finding
@@ -18,7 +21,7 @@ from worker_agent.trainer.training_run import TrainingRun
 
 # Python's own names (docs.python.org/3/library/audit_events.html). What a program starts may ask for the network, too.
 _OUTSIDE = frozenset({"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "subprocess.Popen", "os.system"})
-_NETWORK_WORDS = ("URLError", "gaierror", "URL fetch failure", "Network is unreachable", "name resolution")
+_UNREACHABLE = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH})
 
 _DEVICES = r"list_(?:physical|logical)_devices|get_visible_devices|list_devices"
 _PLACE = re.compile(
@@ -31,9 +34,6 @@ _GPUS = re.compile(rf"{_DEVICES}|CUDA_VISIBLE_DEVICES")
 _ENVIRONMENT = re.compile(r"(?<![\"'] in os\.)environb?\b(?!\s*(?:\[|\.(?:get|pop|setdefault|update)\b))")
 # These name all that, are imported bit by bit, and decide nothing for the program.
 _LIBRARIES = frozenset({"tensorflow", "keras", "tf_keras", "worker_agent", "trainyard"})
-
-# Where a sentence of the trainer's begins to say what to do.
-_WHAT_TO_DO = re.compile(r": (?=(?:call|choose|give|install|leave|let|set|split|use) )")
 
 
 class Assessment:
@@ -64,14 +64,14 @@ class Assessment:
         why, remedy = message, "Correct the program; what it raised is its own"
         if isinstance(error, SystemExit):
             why = f"it called sys.exit({error.code!r})"
-        elif self._offline and any(words in message for words in _NETWORK_WORDS):
+        elif self._offline and _is_of_network(error):
             what, blocks = what.replace("fails", "was not tried to its end"), False
             why = f"it wanted the network, which this check does not have ({message})"
             remedy = "Nothing, if its nodes have the network"
         elif isinstance(error, TrainingFailed):
             what = what.replace("fails", "does not suit the job")
-            why, *told = _WHAT_TO_DO.split(message, maxsplit=1)
-            remedy = told[0][0].upper() + told[0][1:] if told else "Correct the program, or what the job asks of it"
+            why = error.what.rstrip(".")
+            remedy = error.remedy[:1].upper() + error.remedy[1:] or "Correct the program, or what the job asks of it"
             of_node = isinstance(error, NodeLacks) or isinstance(error.__cause__, OSError)
             certain = not of_node and not self.may_differ
         self.findings.append(Finding(what, why, remedy, blocks=blocks, certain=certain))
@@ -91,3 +91,12 @@ class Assessment:
 
     def _on_audit(self, event: str, _: object) -> None:
         self._asked_outside |= event in _OUTSIDE
+
+
+def _is_of_network(error: BaseException | None) -> bool:
+    """Whether it, or one that was being handled when it was raised, says that there is no network."""
+    if error is None:
+        return False
+    is_unreachable = isinstance(error, OSError) and error.errno in _UNREACHABLE
+    told = is_unreachable or isinstance(error, urllib.error.URLError | socket.gaierror)
+    return told or _is_of_network(error.__cause__ or error.__context__)

@@ -18,7 +18,9 @@ def train(process: Process) -> None:
     """Train on all devices of this replica; `cross_device` says how they reduce ("auto": TensorFlow's choice)."""
     asked, on_gpus = process.run.spec.cross_device, process.run.device_kind is DeviceKind.GPU
     if asked == "nccl" and not on_gpus:
-        raise TrainingFailed("NCCL connects GPUs, and this replica has CPU devices: choose another cross-device way.")
+        raise TrainingFailed(
+            "NCCL connects GPUs, and this replica has CPU devices", remedy="choose another cross-device way"
+        )
     # Named, so that the job can tell: it is what TensorFlow chooses by itself.
     reduction = _REDUCTIONS.get(asked) or _REDUCTIONS["nccl" if on_gpus else "reduction_to_one_device"]
     several = len(process.devices) > 1

@@ -18,7 +18,7 @@ def train(process: Process) -> None:
     run = process.run
     asked, on_gpus = run.spec.communication, run.device_kind is DeviceKind.GPU
     if asked == "nccl" and not on_gpus:
-        raise TrainingFailed("NCCL connects GPUs, and this gang has CPU devices: choose auto or ring.")
+        raise TrainingFailed("NCCL connects GPUs, and this gang has CPU devices", remedy="choose auto or ring")
     options = tf.distribute.experimental.CommunicationOptions(implementation=_IMPLEMENTATIONS[asked])
     process.meet()
     with rendezvous.tensorflow_guard(run.rendezvous_timeout_s):

@@ -84,7 +84,7 @@ def parts_of(asked: int, own: int) -> int:
     """In how many parts a step is computed: as the job asks, or as the recipe's optimizer does by itself (`own`)."""
     if asked > 1 and own > 1 and asked != own:
         raise TrainingFailed(
-            f"The job accumulates {asked} parts of a step, the recipe's optimizer {own}: set one of the two."
+            f"The job accumulates {asked} parts of a step, the recipe's optimizer {own}", remedy="set one of the two"
         )
     return max(asked, own)
 

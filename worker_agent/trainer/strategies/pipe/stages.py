@@ -38,12 +38,13 @@ class StagePlan:
             )
         if len(declared) != len(devices):
             raise TrainingFailed(
-                f"build_stages() gave {len(declared)} stages for {len(devices)} devices: let it give one list of "
-                "layer names for each device."
+                f"build_stages() gave {len(declared)} stages for {len(devices)} devices",
+                remedy="let it give one list of layer names for each device",
             )
         if not all(declared):
             raise TrainingFailed(
-                f"build_stages() left a stage of {len(devices)} without layers: use fewer devices, or a deeper model."
+                f"build_stages() left a stage of {len(devices)} without layers",
+                remedy="use fewer devices, or a deeper model",
             )
         self.devices = devices
         self.layers = declared

@@ -28,8 +28,11 @@ def of_model(model: Any, declared: Mapping[str, Specs] | None, parts: int) -> di
     specs |= _derived(model, parts)
     if all(MODEL not in spec for spec in specs.values()):
         raise TrainingFailed(
-            f"No variable of this model can be split over {parts} devices: split Dense, EinsumDense, Embedding or "
-            "attention layers whose size divides by that number, or declare build_layouts(params) in the recipe."
+            f"No variable of this model can be split over {parts} devices",
+            remedy=(
+                "split Dense, EinsumDense, Embedding or attention layers whose size divides by that number, or "
+                "declare build_layouts(params) in the recipe"
+            ),
         )
     return specs
 
