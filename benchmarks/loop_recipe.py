@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks.loop_rivals import LEARNING_RATE, BareMesh, BarePipe, BareReplicas, BareServed, Course, Fit, timed
-from worker_agent.trainer.emit import log
+from trainyard import log
 from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import Size
 from worker_agent.trainer.script.fitpatch import correct_fit

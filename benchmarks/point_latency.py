@@ -34,7 +34,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from worker_agent.trainer.emit import log
+from trainyard import log
 
 PARAMS = {}
 

@@ -52,7 +52,7 @@ ODD_METRIC = (
     + f"""
 class Odd(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
-        from worker_agent.trainer.emit import log
+        from trainyard import log
         log(batch, **{{{ODD_METRIC_NAME!r}: float(batch)}})
 
 

@@ -5,13 +5,11 @@ import math
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from worker_agent.protocol import codec
 from worker_agent.protocol.records import Phase, Points, Progress, Record
 from worker_agent.replica.spool import Reader
-from worker_agent.trainer import emit
 from worker_agent.trainer.emit import RECORD_NUMBERS_MAX, Emitter, PrintSink, SpoolSink, grouped
 
 
@@ -102,29 +100,6 @@ def test_a_training_that_ends_while_the_disk_is_full_waits_for_it(
     leaving.join(5)
     assert not leaving.is_alive()
     assert len(Reader(tmp_path / "trainer").read().records) == 1
-
-
-def test_recipes_may_log_with_and_without_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(emit, "_current", None)
-    emit.log(1, norm=3.0)
-    sink = Kept()
-    emitter = emit.install(Emitter(sink))
-    emit.log(2, norm=4.0)
-    emitter.close()
-    assert [(record.steps, record.values) for record in sink.records] == [([2], [[4.0]])]
-
-
-def test_recipes_may_log_numpys_numbers_and_hear_at_once_of_what_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(emit, "_current", None)
-    emitter = emit.install(Emitter(SpoolSink(tmp_path / "trainer", "")))
-    emit.log(np.int64(3), norm=np.float32(0.5))
-    with pytest.raises(ValueError, match="abc"):
-        emit.log(4, norm="abc")
-    emitter.close()
-    (payload,) = Reader(tmp_path / "trainer").read().records
-    assert (codec.decode_record(payload).steps, codec.decode_record(payload).values) == ([3], [[0.5]])
 
 
 def test_what_cannot_be_written_down_does_not_end_the_writing(

@@ -3,7 +3,7 @@
 import pytest
 
 from worker_agent.protocol.records import Facts, Phase, Progress, Record
-from worker_agent.trainer.pulse import AGAIN_EVERY_S, TOLD_AFTER_S, Pulse
+from worker_agent.trainer.pulse import AGAIN_EVERY_S, LASTS_AFTER_S, Pulse
 
 
 class Clock:
@@ -42,17 +42,17 @@ def told() -> Told:
 
 def test_what_is_soon_over_is_not_told(told: Told) -> None:
     with told.pulse.during("saving"):
-        told.clock.now += TOLD_AFTER_S - 0.1
-        told.pulse.look()
-    told.pulse.look()
+        told.clock.now += LASTS_AFTER_S - 0.1
+        told.pulse.tell_what_lasts()
+    told.pulse.tell_what_lasts()
     assert told.records == []
 
 
 def test_what_lasts_is_told_once_and_its_end_too(told: Told) -> None:
     with told.pulse.during("saving"):
         for _ in range(100):
-            told.clock.now += TOLD_AFTER_S
-            told.pulse.look()
+            told.clock.now += LASTS_AFTER_S
+            told.pulse.tell_what_lasts()
     assert told.phases == ["saving", "training"]
 
 
@@ -61,7 +61,7 @@ def test_what_gets_on_is_told_again_now_and_then(told: Told) -> None:
         for _ in range(10):
             told.clock.now += AGAIN_EVERY_S / 5
             moves()
-            told.pulse.look()
+            told.pulse.tell_what_lasts()
     assert told.phases == ["validating", "validating", "training"]
 
 
@@ -76,7 +76,7 @@ def test_a_script_is_at_its_steps_as_long_as_it_says_so(told: Told) -> None:
     for _ in range(3):
         told.pulse.enter("stepping", steps=True)
         told.step(6.0)
-        told.pulse.look()
+        told.pulse.tell_what_lasts()
     told.pulse.leave()
     assert (told.phases, told.pauses) == (["stepping", "training"], [6.0])
 
@@ -97,6 +97,6 @@ def test_what_comes_before_building_is_no_pause(told: Told) -> None:
 
 def _fail_while_saving(told: Told) -> None:
     with told.pulse.during("saving"):
-        told.clock.now += TOLD_AFTER_S
-        told.pulse.look()
+        told.clock.now += LASTS_AFTER_S
+        told.pulse.tell_what_lasts()
         raise ValueError("full")

@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 import trainyard
 from trainyard import telling
 from worker_agent.trainer.emit import Emitter, RecipeLog
@@ -44,19 +47,21 @@ def test_in_a_process_that_a_script_starts_it_appends(tmp_path: Path) -> None:
 
 
 def test_in_a_recipe_it_is_a_point_like_any_other() -> None:
-    told: list[tuple[int, dict[str, float]]] = []
+    points: list[tuple[int, dict[str, float]]] = []
 
-    class Told(Emitter):
+    class Kept(Emitter):
         def __init__(self) -> None:
             """Without a thread."""
 
         def log(self, step: int, /, **scalars: float) -> None:
-            told.append((step, scalars))
+            points.append((step, scalars))
 
-    telling.connect(RecipeLog(Told()))
+    telling.connect(RecipeLog(Kept()))
     try:
-        trainyard.log(5, loss=0.5)
+        trainyard.log(np.int64(5), loss=np.float32(0.5))
         trainyard.progress(5, of=10)
+        with pytest.raises(ValueError, match="abc"):
+            trainyard.log(6, loss="abc")
     finally:
         telling.connect(None)
-    assert told == [(5, {"loss": 0.5})]
+    assert points == [(5, {"loss": 0.5})]

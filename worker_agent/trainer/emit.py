@@ -2,7 +2,7 @@
 
 The training thread pays one deque append per point and never waits for a disk or a socket. Every `FLUSH_S` the thread
 groups what has come, writes it with one write to the sink (the spool, or a terminal off-cluster) and rings the agent
-once. Recipes may call `log` from their Keras callbacks.
+once. Recipes may call `trainyard.log` from their Keras callbacks.
 """
 
 import contextlib
@@ -124,7 +124,7 @@ class Emitter:
 
     def _flush_in_time(self) -> None:
         while not self._closed.wait(FLUSH_S):
-            self.pulse.look()
+            self.pulse.tell_what_lasts()
             self.flush()
 
 
@@ -185,27 +185,15 @@ class SpoolSink:
 
 
 class PrintSink:
-    """The laptop's sink: milestones and, every two seconds, how far the training is."""
+    """The laptop's sink: milestones and, every two seconds, how far the training is. Nothing is left waiting."""
+
+    pending = False
+    end = acknowledged = 0
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._printed_at = 0.0
         self._loss = ""
-
-    @property
-    def pending(self) -> bool:
-        """Never: a terminal takes everything."""
-        return False
-
-    @property
-    def end(self) -> int:
-        """Nothing waits."""
-        return 0
-
-    @property
-    def acknowledged(self) -> int:
-        """All has arrived."""
-        return 0
 
     def write(self, records: list[Record]) -> None:
         """Print what a person at a terminal wants to know of them."""
@@ -255,25 +243,6 @@ def _points(run: list[_LoggedPoint]) -> Points:
         times=[at for _, at, _ in run],
         values=[[float(scalars[name]) for _, _, scalars in run] for name in names],
     )
-
-
-_current: Emitter | None = None
-
-
-def install(emitter: Emitter) -> Emitter:
-    """Make `emitter` the one that `log` speaks to."""
-    global _current
-    _current = emitter
-    return emitter
-
-
-def log(step: int, /, **scalars: float) -> None:
-    """For recipes: one point of each scalar at `step`. Outside a training run it does nothing.
-
-    Anything that counts as a number will do, as NumPy's do; what does not raises here, where it was said.
-    """
-    if _current is not None:
-        _current.log(int(step), **{name: float(value) for name, value in scalars.items()})
 
 
 class RecipeLog:

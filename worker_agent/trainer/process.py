@@ -9,7 +9,7 @@ from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.strategies import broken_limits
 from worker_agent.protocol.states import Cause, Keras, Kind, Role
 from worker_agent.replica.verdict import PAUSED_PHASE, PREEMPTED_PHASE
-from worker_agent.trainer.emit import Emitter, RecipeLog, Sink, install
+from worker_agent.trainer.emit import Emitter, RecipeLog, Sink
 from worker_agent.trainer.failure import failure_of, record_of
 from worker_agent.trainer.outcome import ExitCode, Paused, Stopped, TrainingFailed, code_of
 from worker_agent.trainer.recipe import recipe_file
@@ -25,7 +25,7 @@ def conduct(run: TrainingRun, sink: Sink) -> int:
     if run.spec.kind is Kind.SCRIPT:
         return launcher.conduct(run, sink)
     take_sigterm()
-    emitter = install(Emitter(sink))
+    emitter = Emitter(sink)
     trainyard.telling.connect(RecipeLog(emitter))
     stop = StopSignal(leave=emitter.close, folder=run.folder)
     try:
@@ -35,9 +35,7 @@ def conduct(run: TrainingRun, sink: Sink) -> int:
     except Paused:
         emitter.phase(PREEMPTED_PHASE if stop.is_preempted else PAUSED_PHASE)
         code = ExitCode.PAUSED
-    except Stopped:
-        code = ExitCode.STOPPED
-    except KeyboardInterrupt:
+    except (Stopped, KeyboardInterrupt):
         code = ExitCode.STOPPED
     except SystemExit as wish:
         code = _left(wish, emitter)

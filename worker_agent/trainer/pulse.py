@@ -1,8 +1,8 @@
 """Signs that a training moves, for those who look for hangs: what a process is at beside its steps, and how long it has
-at most taken from one step to the next. `Emitter` has one and calls `note` and `look` in its own thread.
+at most taken from one step to the next. `Emitter` has one and calls `note` and `tell_what_lasts` in its own thread.
 
 A recipe that validates or saves is given more time than one that trains; a script is judged only while it says that it
-takes steps. What is over within `TOLD_AFTER_S` is not worth a record.
+takes steps. What is over within `LASTS_AFTER_S` is not worth a record.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from time import monotonic, time
 
 from worker_agent.protocol.records import Facts, Phase, Progress, Record
 
-TOLD_AFTER_S = 5.0
+LASTS_AFTER_S = 5.0
 AGAIN_EVERY_S = 30.0
 # Shorter pauses matter to no limit; and a pause is told again only when it has grown by this factor.
 LONGEST_FROM_S = 5.0
@@ -23,7 +23,7 @@ BUILDING = "building"
 
 
 class Pulse:
-    """`tell` takes records; `now` is a monotonic clock (s). All but `note` and `look` may be called in any thread."""
+    """`tell` takes records; `now` is a monotonic clock (s). `note` and `tell_what_lasts` belong to one thread."""
 
     def __init__(self, tell: Callable[[Record], None], *, now: Callable[[], float] = monotonic) -> None:
         self._tell = tell
@@ -31,7 +31,7 @@ class Pulse:
         self._lock = Lock()
         self._activity = ""
         self._entered_at = 0.0
-        self._told_at: float | None = None
+        self._last_told_at: float | None = None
         self._has_moved = False
         self._step_at: float | None = None
         self._longest_s = LONGEST_FROM_S / GROWTH
@@ -57,9 +57,9 @@ class Pulse:
     def leave(self) -> None:
         """The activity is over: what is usual goes on."""
         with self._lock:
-            if self._told_at is not None:
+            if self._last_told_at is not None:
                 self._tell(Phase(at=time(), name=USUAL))
-            self._activity, self._told_at = "", None
+            self._activity, self._last_told_at = "", None
 
     def moves(self) -> None:
         """The activity gets on."""
@@ -78,14 +78,14 @@ class Pulse:
             self._longest_s = now - last
             self._tell(Facts(at=time(), facts={"longest_pause_s": round(self._longest_s, 1)}))
 
-    def look(self) -> None:
+    def tell_what_lasts(self) -> None:
         """Tell an activity that lasts, and again when it has got on."""
         with self._lock:
             if not self._activity:
                 return
             now = self._now()
-            is_new = self._told_at is None and now - self._entered_at >= TOLD_AFTER_S
-            is_due = self._told_at is not None and self._has_moved and now - self._told_at >= AGAIN_EVERY_S
+            is_new = self._last_told_at is None and now - self._entered_at >= LASTS_AFTER_S
+            is_due = self._last_told_at is not None and self._has_moved and now - self._last_told_at >= AGAIN_EVERY_S
             if is_new or is_due:
-                self._told_at, self._has_moved = now, False
+                self._last_told_at, self._has_moved = now, False
                 self._tell(Phase(at=time(), name=self._activity))

@@ -87,8 +87,9 @@ class TrainingRun:
 
     @property
     def lead(self) -> Member:
-        """The process that the others of a synchronous gang meet at."""
-        return next(m for m in self.gang if m.index == 0 and (m.role == Role.CHIEF or not self.has_chief))
+        """The process that the others meet at."""
+        role = Role.CHIEF if self.has_chief else Role.WORKER
+        return next(member for member in self.gang if member.role == role and member.index == 0)
 
     @property
     def workers(self) -> int:

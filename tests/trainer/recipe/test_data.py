@@ -155,7 +155,7 @@ def test_a_reader_of_a_list_of_files_is_dealt_out(reader: str, asked: str, tmp_p
 def test_a_shard_with_fewer_rows_sets_the_measure(tmp_path: Path) -> None:
     rows = files(tmp_path, 9, 4)
     counts = [
-        data.count_rows(rows.of_pipeline(rows.division("file", pipelines=2), pipelines=2, pipeline=i)) for i in (0, 1)
+        data.count_rows(rows.for_pipeline(rows.division("file", pipelines=2), pipelines=2, pipeline=i)) for i in (0, 1)
     ]
     assert counts == [9, 4]
     read = epochs_of(rows, workers=2, batch=4, count=2 * min(counts), sharding="file")
@@ -168,7 +168,7 @@ def test_a_shard_with_fewer_rows_sets_the_measure(tmp_path: Path) -> None:
 def test_rows_without_end_are_refused_by_the_name_of_their_set(split: str, called: str) -> None:
     program = rows_of(lambda params, split, shard=(1, 0): tf.data.Dataset.range(4).repeat())._program
     rows = data.Rows(program, split)
-    for ask in (lambda: rows.whole, lambda: rows.of_shard(2, 1)):
+    for ask in (lambda: rows.whole, lambda: rows.for_shard(2, 1)):
         with pytest.raises(TrainingFailed, match=f"^The {called} set never ends: let build_dataset"):
             ask()
 
@@ -189,7 +189,7 @@ def test_a_recipe_that_shards_is_asked_for_its_part_alone() -> None:
     rows = rows_of(build)
     division = rows.division("auto", pipelines=2)
     assert division.policy is Policy.RECIPE
-    assert sorted(rows.of_pipeline(division, pipelines=2, pipeline=1).as_numpy_iterator()) == list(range(1, 40, 2))
+    assert sorted(rows.for_pipeline(division, pipelines=2, pipeline=1).as_numpy_iterator()) == list(range(1, 40, 2))
     assert asked == [(2, 1)]
 
 

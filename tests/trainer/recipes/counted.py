@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from worker_agent.trainer.emit import log
+from trainyard import log
 
 TITLE = "Counted"
 DESCRIPTION = "For tests."

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from worker_agent.trainer.emit import log
+from trainyard import log
 
 TITLE = "Equal"
 DESCRIPTION = "For tests."

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from worker_agent.trainer.emit import log
+from trainyard import log
 
 TITLE = "Masks"
 DESCRIPTION = "For tests."

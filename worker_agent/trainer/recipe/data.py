@@ -50,17 +50,17 @@ class Rows:
             files=lambda: file_count(self.whole),
         )
 
-    def of_pipeline(self, division: Division, *, pipelines: int, pipeline: int) -> tf.data.Dataset:
+    def for_pipeline(self, division: Division, *, pipelines: int, pipeline: int) -> tf.data.Dataset:
         """What one pipeline reads: its own rows alone, or all of them where it keeps its share afterwards."""
         match division.policy:
             case Policy.RECIPE:
-                return self.of_shard(pipelines, pipeline)
+                return self.for_shard(pipelines, pipeline)
             case Policy.FILE:
                 return files_of(self.whole, pipelines=pipelines, pipeline=pipeline)
             case _:
                 return self.whole
 
-    def of_shard(self, shards: int, shard: int) -> tf.data.Dataset:
+    def for_shard(self, shards: int, shard: int) -> tf.data.Dataset:
         """The rows of one shard, given by the recipe itself where it can."""
         if shards == 1 or not self._program.takes_shard:
             return self.whole.shard(shards, shard)
@@ -116,7 +116,7 @@ def shared_rows(strategy: tf.distribute.Strategy, rows: Rows, division: Division
         strategy.experimental_distribute_values_from_function(lambda context: context.replica_id_in_sync_group)
     )[0]
     pipeline = int(first) // replicas
-    own = count_rows(rows.of_pipeline(division, pipelines=pipelines, pipeline=pipeline))
+    own = count_rows(rows.for_pipeline(division, pipelines=pipelines, pipeline=pipeline))
 
     counts = strategy.reduce(
         tf.distribute.ReduceOp.SUM,
@@ -143,7 +143,7 @@ def training_input(
         pipelines, pipeline = context.num_input_pipelines, context.input_pipeline_id
         division = rows.division(sharding, pipelines=pipelines)
         endless = ordered_batches(
-            rows.of_pipeline(division, pipelines=pipelines, pipeline=pipeline),
+            rows.for_pipeline(division, pipelines=pipelines, pipeline=pipeline),
             size,
             seed=seed + pipeline * _SEEDS_APART if division.policy is Policy.OFF else seed,
             start_step=start_step,
@@ -186,7 +186,7 @@ def ordered_batches(
 def validation_input(strategy: tf.distribute.Strategy, rows: Rows, *, workers: int, worker: int, batch: int) -> Any:
     """Every row once over all workers. One local replica reads a plain dataset, several a distributed one."""
     replicas = strategy.num_replicas_in_sync // workers
-    mine = rows.of_shard(workers, worker)
+    mine = rows.for_shard(workers, worker)
     local = mine.batch(max(1, batch // (workers * replicas))).prefetch(tf.data.AUTOTUNE)
     if replicas == 1:
         return local

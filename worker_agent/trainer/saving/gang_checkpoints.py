@@ -45,7 +45,7 @@ from worker_agent.trainer.training_run import TrainingRun
 
 POLL_S = 0.5
 # How long a training that is over waits to hear that its last checkpoint is known, so that others can be dropped.
-KNOWN_WAIT_S, KNOWN_LOOK_S = 2.0, 0.05
+KNOWN_WAIT_S, KNOWN_POLL_S = 2.0, 0.05
 
 # A disk that is full or away costs a checkpoint, not the training; a lost peer is another matter.
 _DISK_ERRORS = (
@@ -114,8 +114,8 @@ class Checkpoints:
         self._state.read(str(self._folder / PREFIX))
         self._emitter.facts(resumed={"checkpoint": marker.name, "step": marker.step, "job": marker.job_id})
         if self._run.chief:
-            of = f" of j-{marker.job_id}" if marker.job_id else ""
-            say(f"goes on from the checkpoint at step {marker.step} (epoch {marker.epoch}){of}")
+            whose = f" of j-{marker.job_id}" if marker.job_id else ""
+            say(f"goes on from the checkpoint at step {marker.step} (epoch {marker.epoch}){whose}")
         return self.start
 
     @property
@@ -191,7 +191,7 @@ class Checkpoints:
         if 0 < self._emitter.acknowledged < self._known.position:
             until = monotonic() + KNOWN_WAIT_S
             while self._emitter.acknowledged < self._known.position and monotonic() < until:
-                sleep(KNOWN_LOOK_S)
+                sleep(KNOWN_POLL_S)
             self._prune()
         if self._run.chief and self._run.checkpoints is not None and self._run.spec.validation == "evaluator":
             with contextlib.suppress(OSError):

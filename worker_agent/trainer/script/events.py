@@ -1,20 +1,20 @@
 """Scalars from the event files that a script writes (`tf.summary`, a TensorBoard callback), wherever it writes them.
 
 A writer keeps its file open, so the open files of this very process tell where they are; what was opened and closed
-between two looks is found at the end below the folders that are the replica's own. Read in a thread, twice a second.
+between two readings is found at the end below the folders that are the replica's own. Read in a thread, twice a second.
 """
 
 import os
 import struct
 import sys
-import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from worker_agent.trainer.script.periodic import Periodic
 from worker_agent.trainer.script.script_report import ScriptReport
 
-LOOK_EVERY_S = 0.5
+READ_EVERY_S = 0.5
 FILES_MAX = 200
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 
@@ -32,29 +32,24 @@ class EventFiles:
         self._report = report
         self._folders = folders
         self._read: dict[str, int] = {}
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="event-files", daemon=True)
+        self._following = Periodic("event-files", READ_EVERY_S, self._follow)
 
     def start(self) -> None:
-        """Begin to look."""
-        self._thread.start()
+        """Begin to read."""
+        self._following.start()
 
     def close(self) -> None:
-        """Look for the last time, everywhere."""
-        self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        for path in _written_below(self._folders):
-            self._read.setdefault(path, 0)
-        self._look()
+        """Read for the last time, everywhere."""
+        self._following.close()
+        self._read_on(_written_below(self._folders))
 
     def _follow(self) -> None:
-        while not self._closing.wait(LOOK_EVERY_S):
-            for path in _open_files():
-                self._read.setdefault(path, 0)
-            self._look()
+        self._read_on(_open_files())
 
-    def _look(self) -> None:
+    def _read_on(self, found: Iterable[str]) -> None:
+        """What has come into the files that are known, and those that were `found`."""
+        for path in found:
+            self._read.setdefault(path, 0)
         for path in list(self._read)[:FILES_MAX]:
             try:
                 for record in self._records(path):
@@ -64,7 +59,7 @@ class EventFiles:
                 self._read[path] = sys.maxsize
 
     def _records(self, path: str) -> Iterator[bytes]:
-        """The whole records that have come since the last look."""
+        """The whole records that have come since the last reading."""
         start = self._read[path]
         if start == sys.maxsize or not Path(path).exists():
             return

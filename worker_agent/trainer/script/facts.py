@@ -3,7 +3,6 @@ needs, and the strategies and meshes that the program makes, each when it is mad
 """
 
 import contextlib
-import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import wraps
@@ -15,6 +14,7 @@ from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.records import FactValue
 from worker_agent.protocol.states import Keras
 from worker_agent.trainer.script.imports import when_imported
+from worker_agent.trainer.script.periodic import Periodic
 from worker_agent.trainer.script.script_report import ScriptReport
 from worker_agent.trainer.setup.memory import Memory
 from worker_agent.trainer.training_run import TrainingRun
@@ -28,10 +28,9 @@ class ScriptFacts:
     def __init__(self, run: TrainingRun, report: ScriptReport) -> None:
         self._report = report
         self._memory = Memory(report.facts)
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="script-facts", daemon=True)
+        self._following = Periodic("script-facts", MEMORY_EVERY_S, self._memory.tell)
         report.facts(**_known(run))
-        self._thread.start()
+        self._following.start()
         # TensorFlow's `Server.join` holds the interpreter: what a server needs is told before it comes to that.
         when_imported("tensorflow", self._needs_memory)
         when_imported("tensorflow.python.distribute.distribute_lib", self._watch_strategies)
@@ -39,13 +38,7 @@ class ScriptFacts:
 
     def close(self) -> None:
         """Tell what was needed in all."""
-        self._closing.set()
-        self._thread.join()
-        self._memory.tell()
-
-    def _follow(self) -> None:
-        while not self._closing.wait(MEMORY_EVERY_S):
-            self._memory.tell()
+        self._following.close()
 
     def _needs_memory(self, _module: ModuleType) -> None:
         """Its memory is told."""

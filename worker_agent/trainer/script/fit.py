@@ -33,22 +33,22 @@ class Fits:
     def watch_keras3(self, module: ModuleType) -> None:
         """Metrics of Keras 3's fit are told."""
         trainer: Any = module
-        trainer.TensorFlowTrainer.fit = self._watched(trainer.TensorFlowTrainer.fit, self._of_keras3)
+        trainer.TensorFlowTrainer.fit = self._watched(trainer.TensorFlowTrainer.fit, self._make_for_keras3)
 
     def watch_tf_keras(self, module: ModuleType) -> None:
         """Metrics of tf_keras' fit are told."""
         training: Any = module
-        training.Model.fit = self._watched(training.Model.fit, self._of_tf_keras)
+        training.Model.fit = self._watched(training.Model.fit, self._make_for_tf_keras)
 
     # Made at the first fit: while its training module is imported, Keras itself is still on its way in.
-    def _of_keras3(self) -> Any:
+    def _make_for_keras3(self) -> Any:
         from keras import __version__
         from keras.callbacks import Callback
 
         made: Any = type("TrainyardMetrics", (_Metrics, Callback), {"async_safe": True})
         return made(self, f"keras {__version__}")
 
-    def _of_tf_keras(self) -> Any:
+    def _make_for_tf_keras(self) -> Any:
         from tf_keras import __version__
         from tf_keras.callbacks import Callback
 
@@ -98,9 +98,9 @@ class _Metrics:
         self._epoch_steps: int | None = self.params.get("steps")
         self._first_epoch: int | None = None
         self._begun = self._step_of_epoch = self._step = self._fits.steps
-        self._told_at = self._rated_at = monotonic()
-        self._rated_step = self._told_step = self._step
-        self._told_names: frozenset[str] = frozenset()
+        self._logged_at = self._rated_at = monotonic()
+        self._rated_step = self._logged_step = self._step
+        self._logged_names: frozenset[str] = frozenset()
         strategy = self.model.distribute_strategy
         replicas = int(getattr(strategy, "num_replicas_in_sync", 1) or 1)
         # tf_keras adds up over the workers what every one of them has reduced already.
@@ -132,17 +132,17 @@ class _Metrics:
             self._step = step
             if step - self._step_of_epoch == self._epoch_steps:
                 self._report.stepping(expected=False)
-            is_due = step - self._begun <= EVERY_BATCH_UNTIL or now - self._told_at >= POINTS_EVERY_S
+            is_due = step - self._begun <= EVERY_BATCH_UNTIL or now - self._logged_at >= POINTS_EVERY_S
             if not is_due:
                 return
-            self._told_at = now
+            self._logged_at = now
             rates = self._rates(step, now)
         if hasattr(logs, "fetch"):
             self._later(step, logs)
         else:
             values = _numbers(logs, self._divisor)
             with self._lock:
-                self._told_step, self._told_names = step, frozenset(values)
+                self._logged_step, self._logged_names = step, frozenset(values)
             self._report.points(step, values)
         self._report.points(step, rates)
         self._tell_progress(step)
@@ -152,11 +152,11 @@ class _Metrics:
         metrics = _numbers(logs, 1)
         with self._lock:
             step = self._step
-            told = self._told_names if self._told_step == step else frozenset()
+            logged = self._logged_names if self._logged_step == step else frozenset()
             if self._epoch_steps is None:
                 self._epoch_steps = step - self._step_of_epoch
         scalars = _learning_rate(self.model) | metrics
-        self._report.points(step, {name: value for name, value in scalars.items() if name not in told})
+        self._report.points(step, {name: value for name, value in scalars.items() if name not in logged})
         self._report.epoch(self._fits.epochs + epoch - (self._first_epoch or 0) + 1, metrics)
         self._tell_progress(step)
         self._report.stepping(expected=False)

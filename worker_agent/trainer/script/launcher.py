@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from time import monotonic
 from types import ModuleType
-from typing import Any
 
 import msgspec
 
@@ -22,7 +21,7 @@ from worker_agent.protocol.job.archive import ArchiveRefused, safe_parts
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.script_text import ScriptInfo, inspect_script, runs_script
 from worker_agent.protocol.states import DeviceKind, Keras, Strategy
-from worker_agent.trainer.emit import Emitter, Sink, install, say
+from worker_agent.trainer.emit import Emitter, Sink, say
 from worker_agent.trainer.failure import failure_of, is_of_tpu, tpu_refusal, tpu_silent
 from worker_agent.trainer.outcome import ExitCode, Stopped, TrainingFailed, code_of
 from worker_agent.trainer.script import main_module
@@ -34,7 +33,7 @@ from worker_agent.trainer.script.imports import when_imported
 from worker_agent.trainer.script.lines import Lines
 from worker_agent.trainer.script.script_report import ScriptReport
 from worker_agent.trainer.script.stopping import ScriptStop
-from worker_agent.trainer.setup import keras_alias, packages, rendezvous
+from worker_agent.trainer.setup import dtensor_clients, keras_alias, packages, rendezvous
 from worker_agent.trainer.training_run import TrainingRun
 
 TPU_RETRY_S = 0.5
@@ -44,7 +43,7 @@ FILE_BYTES_MAX = 1_000_000
 
 def conduct(run: TrainingRun, sink: Sink) -> int:
     """Run the script to its end, say how it ended, and return the status to leave with. Call it in the main thread."""
-    emitter = install(Emitter(sink))
+    emitter = Emitter(sink)
     stop = ScriptStop(run.folder, leave=emitter.close)
     try:
         code = _launch(run, emitter, stop)
@@ -82,10 +81,12 @@ def _launch(run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> int:
         _serve(emitter, stop)
     events = EventFiles(report, [folder, Path(os.environ.get("TMPDIR", folder))])
     lines = _listen(report)
-    if info.dtensor_meets:
-        _name_dtensor_clients(run)
+    if info.dtensor_meets and run.spec.strategy is Strategy.TENSOR_PARALLEL:
+        # A program that makes no mesh over them would wait in TensorFlow for the others without end.
+        for name, value in dtensor_clients.environment(run).items():
+            os.environ.setdefault(name, value)
     _reach_libraries(run, Fits(report), events)
-    emitter.phase("training", _told(run, info))
+    emitter.phase("training", _command_line(run, info))
     try:
         main_module.run(run.entry, arguments=run.spec.arguments, folder=folder)
     except SystemExit as wish:
@@ -103,26 +104,19 @@ def _reach_libraries(run: TrainingRun, fits: Fits, events: EventFiles) -> None:
     if keras_of(run.spec) is Keras.TF_KERAS:
         keras_alias.remove()  # of a warm start for recipes; for a script, `import keras` means Keras 3
 
-    def tensorflow(module: ModuleType) -> None:
+    def set_up(_: ModuleType) -> None:
         """Devices are set up as the job has them."""
-        _set_up(run, module)
+        from worker_agent.trainer.setup import runtime
+
+        runtime.set_threads(run)
+        if run.device_kind is DeviceKind.CPU:
+            runtime.divide_cpu(run.devices)
         events.start()
 
-    when_imported("tensorflow", tensorflow)
+    when_imported("tensorflow", set_up)
     when_imported("keras.src.backend.tensorflow.trainer", correct_fit)
     when_imported("keras.src.backend.tensorflow.trainer", fits.watch_keras3)
     when_imported("tf_keras.src.engine.training", fits.watch_tf_keras)
-
-
-def _set_up(run: TrainingRun, tensorflow: ModuleType) -> None:
-    """Threads, and as many logical CPUs as the job has devices. A script that sets its own, sets its own."""
-    tf: Any = tensorflow
-    if run.threads:
-        tf.config.threading.set_intra_op_parallelism_threads(run.threads)
-        tf.config.threading.set_inter_op_parallelism_threads(max(2, run.threads))
-    if run.device_kind is DeviceKind.CPU and run.devices > 1:
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * run.devices)
 
 
 def _meet(run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> None:
@@ -135,8 +129,7 @@ def _meet(run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> None:
         rendezvous.Meeting(run).gather(deadline=deadline, stop=stop)
     else:
         rendezvous.check_port(run.me)
-        first = next(m for m in run.gang if m.role == ("chief" if run.has_chief else "worker") and m.index == 0)
-        rendezvous.hear_go(run, first, deadline=deadline, stop=stop)
+        rendezvous.hear_go(run, run.lead, deadline=deadline, stop=stop)
 
 
 def _serve(emitter: Emitter, stop: ScriptStop) -> None:
@@ -157,21 +150,6 @@ def _listen(report: ScriptReport) -> Lines:
     trainyard.telling.connect(report)
     path = Path(os.environ.setdefault("TRAINYARD_SERIES", f"{os.environ.get('TMPDIR', '.')}/trainyard-series.jsonl"))
     return Lines(path, report)
-
-
-def _name_dtensor_clients(run: TrainingRun) -> None:
-    """Under tensor parallelism over several processes: what DTensor reads instead of TF_CONFIG.
-
-    A program that makes no mesh over them would wait in TensorFlow for the others without end.
-    """
-    clients = [member for member in run.gang if member.role == "worker"]
-    if run.spec.strategy is not Strategy.TENSOR_PARALLEL or len(clients) < 2:
-        return
-    hosts = [f"[{member.host}]" if ":" in member.host else member.host for member in clients]
-    os.environ.setdefault("DTENSOR_CLIENT_ID", str(run.index))
-    os.environ.setdefault("DTENSOR_NUM_CLIENTS", str(len(clients)))
-    os.environ.setdefault("DTENSOR_JOB_NAME", "worker")
-    os.environ.setdefault("DTENSOR_JOBS", ",".join(f"{host}:{m.port}" for host, m in zip(hosts, clients, strict=True)))
 
 
 def _find_tpu(run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> None:
@@ -207,7 +185,7 @@ def working_folder(run: TrainingRun) -> Path:
     return folder
 
 
-def _told(run: TrainingRun, info: ScriptInfo) -> str:
+def _command_line(run: TrainingRun, info: ScriptInfo) -> str:
     """What the log says of the start, in one line; returned as the phase's detail."""
     keras = {Keras.TF_KERAS: "tf_keras", Keras.KERAS3: "Keras 3"}[keras_of(run.spec)]
     line = " ".join(["python", run.spec.code.entry, *run.spec.arguments])

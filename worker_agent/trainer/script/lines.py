@@ -1,12 +1,12 @@
 """What other processes of the same script said with `trainyard.log`: lines appended to one file, read in a thread."""
 
 import json
-import threading
 from pathlib import Path
 
+from worker_agent.trainer.script.periodic import Periodic
 from worker_agent.trainer.script.script_report import ScriptReport
 
-LOOK_EVERY_S = 0.2
+READ_EVERY_S = 0.2
 
 
 class Lines:
@@ -16,21 +16,14 @@ class Lines:
         self._path = path
         self._report = report
         self._read_bytes = 0
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="series-lines", daemon=True)
-        self._thread.start()
+        self._following = Periodic("series-lines", READ_EVERY_S, self._read_on)
+        self._following.start()
 
     def close(self) -> None:
         """Read what is left."""
-        self._closing.set()
-        self._thread.join()
-        self._look()
+        self._following.close()
 
-    def _follow(self) -> None:
-        while not self._closing.wait(LOOK_EVERY_S):
-            self._look()
-
-    def _look(self) -> None:
+    def _read_on(self) -> None:
         if not self._path.exists():
             return
         with self._path.open("rb") as file:

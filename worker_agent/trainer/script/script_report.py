@@ -26,7 +26,7 @@ class ScriptReport:
         self._latest: dict[str, float] = {}
         self._furthest = 0
         self._epoch = 0
-        self._told_at = -math.inf
+        self._flushed_at = -math.inf
         self._is_counted = False
 
     def scalars(self, step: int, scalars: Mapping[str, float]) -> None:
@@ -38,7 +38,7 @@ class ScriptReport:
             self._latest.update(scalars)
             if not self._is_counted:
                 self._furthest = max(self._furthest, step)
-            due = monotonic() - self._told_at >= SUMMARY_S
+            due = monotonic() - self._flushed_at >= SUMMARY_S
         if due:
             self.flush()
 
@@ -87,7 +87,7 @@ class ScriptReport:
         """Tell what is known and not told yet of a custom loop."""
         with self._lock:
             latest, self._latest = self._latest, {}
-            self._told_at = monotonic()
+            self._flushed_at = monotonic()
             counted, step, epoch = self._is_counted, self._furthest, self._epoch
         if latest and not counted:
             self._emitter.record(Progress(at=time(), step=step, total_steps=0, epoch=0, epochs=0))

@@ -18,7 +18,7 @@ from worker_agent.trainer.outcome import ExitCode
 from worker_agent.trainer.script.imports import when_imported
 from worker_agent.trainer.setup.stopping import GRACE_S, StopSignal
 
-LOOK_EVERY_S = 0.1
+ASK_EVERY_S = 0.1
 
 _PREEMPTION = "tensorflow.python.distribute.failure_handling.failure_handling"
 
@@ -37,7 +37,7 @@ class ScriptStop(StopSignal):
         return self._asked.is_set() or read_stop(self._folder) is not None
 
     def _wait(self) -> None:
-        while not self._over.wait(LOOK_EVERY_S):
+        while not self._over.wait(ASK_EVERY_S):
             if self.asked:
                 self._asked.set()
                 if not self._is_handled() and not self._over.wait(GRACE_S) and not self._is_handled():

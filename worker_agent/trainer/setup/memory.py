@@ -16,11 +16,11 @@ class Memory:
 
     def __init__(self, facts: Callable[..., None]) -> None:
         self._facts = facts
-        self._told = 0
+        self._last_bytes = 0
 
     def tell(self) -> None:
         """Tell the peak, if it is news."""
         peak = peak_bytes()
-        if peak > GROWTH * self._told:
-            self._told = peak
+        if peak > GROWTH * self._last_bytes:
+            self._last_bytes = peak
             self._facts(memory_bytes=peak)

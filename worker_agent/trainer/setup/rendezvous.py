@@ -80,8 +80,8 @@ def hear_go(run: TrainingRun, host: Member, *, deadline: float, stop: StopSignal
     """Say hello to `host` until it answers that everybody is there. Who is missing is named: the host, or whom it has
     told to be missing as well."""
     missing = [host.name]
-    while (heard := _hear(run, host, stop, deadline)) != []:
-        missing = heard or missing
+    while (named := _ask_who_is_missing(run, host, stop, deadline)) != []:
+        missing = named or missing
         if monotonic() > deadline:
             raise never_came(run, missing)
         sleep(RETRY_S)
@@ -145,12 +145,12 @@ def never_came(run: TrainingRun, names: list[str]) -> TrainingFailed:
     )
 
 
-def _hear(run: TrainingRun, host: Member, stop: StopSignal, deadline: float) -> list[str] | None:
+def _ask_who_is_missing(run: TrainingRun, host: Member, stop: StopSignal, deadline: float) -> list[str] | None:
     """Who is missing, as the host says it last, while the line holds: nobody when it says "go", None when it says
     nothing."""
     stop.check()
     missing: list[str] | None = None
-    heard = b""
+    rest = b""
     try:
         with socket.create_connection((host.host, host.port), timeout=SPEAK_S) as line:
             line.sendall(json.dumps({"key": run.rendezvous_key, "name": run.me.name}).encode() + b"\n")
@@ -163,7 +163,7 @@ def _hear(run: TrainingRun, host: Member, stop: StopSignal, deadline: float) -> 
                     continue
                 if not data:
                     return missing
-                *said, heard = (heard + data).split(b"\n")
+                *said, rest = (rest + data).split(b"\n")
                 if said and said[-1] == b"go":
                     return []
                 missing = said[-1].decode().split() if said else missing

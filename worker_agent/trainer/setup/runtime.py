@@ -14,16 +14,26 @@ from worker_agent.trainer.training_run import TrainingRun
 
 def configure(run: TrainingRun) -> list[str]:
     """Configure devices and threads; the names of the devices this replica computes on, as strategies take them."""
+    set_threads(run)
+    if run.device_kind is DeviceKind.GPU:
+        return _gpus(run.devices)
+    divide_cpu(run.devices)
+    return [f"CPU:{index}" for index in range(run.devices)]
+
+
+def set_threads(run: TrainingRun) -> None:
+    """The run's share of the cores."""
     if run.threads:
         tf.config.threading.set_intra_op_parallelism_threads(run.threads)
         # A collective waits inside a thread; two let computing go on beside it.
         tf.config.threading.set_inter_op_parallelism_threads(max(2, run.threads))
-    if run.device_kind is DeviceKind.GPU:
-        return _gpus(run.devices)
-    if run.devices > 1:
+
+
+def divide_cpu(devices: int) -> None:
+    """Have TensorFlow see so many logical CPUs."""
+    if devices > 1:
         cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * run.devices)
-    return [f"CPU:{index}" for index in range(run.devices)]
+        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
 
 
 def seed_everything(seed: int) -> None:

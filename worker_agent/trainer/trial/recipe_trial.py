@@ -101,7 +101,7 @@ def _training_rows(assessment: Assessment, recipe: Recipe, parts: int) -> Any:
     rows = Rows(recipe, "train")
     division = rows.division(spec.sharding, pipelines=workers)
     readers = range(workers) if division.policy is Policy.FILE else [workers - 1]
-    inputs = [rows.of_pipeline(division, pipelines=workers, pipeline=worker) for worker in readers]
+    inputs = [rows.for_pipeline(division, pipelines=workers, pipeline=worker) for worker in readers]
     times, batch = workers if division.reads_apart else 1, spec.global_batch_size
     counts = [int(each.cardinality().numpy()) for each in inputs]
     is_known = _UNKNOWN not in counts
@@ -133,7 +133,7 @@ def _lay_out(spec: JobSpec, recipe: Recipe, model: Any, dataset: Any) -> None:
     if not all(layer.built for layer in model._flatten_layers()):
         batch = symbols(dataset.batch(spec.global_batch_size), spec.global_batch_size)
         private("keras.src.backend", "compute_output_spec")(model, batch[0], training=False)
-    layouts.of_model(model, recipe.layouts(), spec.model_parallel)
+    layouts.model_layouts(model, recipe.layouts(), spec.model_parallel)
 
 
 def _validation_rows(assessment: Assessment, recipe: Recipe) -> None:
@@ -145,7 +145,7 @@ def _validation_rows(assessment: Assessment, recipe: Recipe) -> None:
     if not rows.exist:
         return
     shards = 1 if apart or not recipe.takes_shard else _inputs(assessment.run.spec)
-    dataset = rows.of_shard(shards, shards - 1) if shards > 1 else rows.whole
+    dataset = rows.for_shard(shards, shards - 1) if shards > 1 else rows.whole
     known = int(dataset.cardinality().numpy())
     whose = f" for each of {shards} workers" if shards > 1 else ""
     assessment.facts["Validation rows"] = _rows_in_words(known if known >= 0 else None) + whose

@@ -18,7 +18,7 @@ _ELEMENTWISE = (keras.layers.Activation, keras.layers.Dropout, keras.layers.ReLU
 _ATTENTION = (keras.layers.MultiHeadAttention, keras.layers.GroupQueryAttention)
 
 
-def of_model(model: Any, declared: Mapping[str, Specs] | None, parts: int) -> dict[str, Specs]:
+def model_layouts(model: Any, declared: Mapping[str, Specs] | None, parts: int) -> dict[str, Specs]:
     """Variable path → what splits each of its axes, for every variable of the model; raises `TrainingFailed`."""
     specs = {variable.path: [WHOLE] * len(variable.shape) for variable in model.variables}
     if parts == 1:

@@ -14,34 +14,20 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from worker_agent.protocol.states import DeviceKind
+from worker_agent.trainer.setup import dtensor_clients
 from worker_agent.trainer.training_run import TrainingRun
 
 BATCH = "batch"
 MODEL = "model"
 WHOLE = dtensor.UNSHARDED
-_JOB = "worker"
 
 Specs = list[str]
-
-
-def environment(run: TrainingRun) -> dict[str, str]:
-    """What DTensor reads to make several processes one: empty for a process alone."""
-    if len(run.gang) < 2:
-        return {}
-    workers = sorted((member for member in run.gang if member.role == _JOB), key=lambda member: member.index)
-    jobs = [f"[{m.host}]:{m.port}" if ":" in m.host else f"{m.host}:{m.port}" for m in workers]
-    return {
-        "DTENSOR_CLIENT_ID": str(run.index),
-        "DTENSOR_NUM_CLIENTS": str(len(jobs)),
-        "DTENSOR_JOB_NAME": _JOB,
-        "DTENSOR_JOBS": ",".join(jobs),
-    }
 
 
 def create(run: TrainingRun) -> "Mesh":
     """Initialise DTensor in this process and lay out the mesh; the gang has met before."""
     kind = run.device_kind.value.upper()
-    os.environ.update(environment(run))
+    os.environ.update(dtensor_clients.environment(run))
     if run.device_kind is DeviceKind.GPU:
         os.environ["DTENSOR_GPU_USE_NCCL_COMMUNICATION"] = "1"
     dtensor.initialize_accelerator_system(kind)

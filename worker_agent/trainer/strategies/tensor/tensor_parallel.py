@@ -30,7 +30,7 @@ from worker_agent.trainer.strategies.tensor.steps import MeshEvaluation, MeshSte
 from worker_agent.trainer.strategies.tensor.stored import MeshState
 from worker_agent.trainer.training_run import TrainingRun
 
-LAYOUTS_TOLD = 200
+LAYOUTS_MAX = 200
 
 
 def train(process: Process) -> None:
@@ -58,7 +58,7 @@ def _build(process: Process, grid: Mesh, recipe: Recipe, start_step: int) -> Eng
         batch = symbols(train_data, size.batch)
         if not all(layer.built for layer in model._flatten_layers()):
             private("keras.src.backend", "compute_output_spec")(model, batch[0], training=False)
-    specs = layouts.of_model(model, recipe.layouts(), grid.model)
+    specs = layouts.model_layouts(model, recipe.layouts(), grid.model)
     listed = variables.place_all(model, grid, specs, batch)
     learner = MeshLearner(model, Pins(grid, model, specs))
     facts = _facts(run, grid, model)
@@ -102,7 +102,7 @@ def _facts(run: TrainingRun, grid: Mesh, model: Any) -> dict[str, Any]:
         "sharding": Division(policy=Policy.DATA, reason=_shared_out(grid)).facts,
         "parameters": sum(value.elements_here for _, value in placed),
         "parameters_total": sum(value.shape.num_elements() for _, value in placed),
-        "layouts": table[:LAYOUTS_TOLD],
+        "layouts": table[:LAYOUTS_MAX],
     }
 
 

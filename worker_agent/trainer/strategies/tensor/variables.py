@@ -62,8 +62,8 @@ class MeshVariable(dtensor.DVariable):
     def _elements(self, *, set_of_parts: bool) -> int:
         shape = tuple(self.shape)
         parts = [
-            tuple(part.indices(n) for part, n in zip(of_device, shape, strict=True))
-            for of_device in self._mesh.local_slices(self.specs, shape)
+            tuple(part.indices(n) for part, n in zip(held, shape, strict=True))
+            for held in self._mesh.local_slices(self.specs, shape)
         ]
         kept = set(parts) if set_of_parts else parts
         return sum(int(np.prod([stop - start for start, stop, _ in part], dtype=np.int64)) for part in kept)
