@@ -1,6 +1,6 @@
 """The agent's HTTP side: joining, code down, artifacts up; signed with the node's key.
 
-The little that does not go through Redis. Called by `__main__` (join), `code.py` and `uploads.py`.
+The little that does not go through Redis. Called by `__main__` (join) and in `transfer/`.
 """
 
 import contextlib

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from worker_agent.machine.durable import write_atomically
-from worker_agent.replica.shim import PACKAGE_ROOT
+from worker_agent.replica.training_process import with_package_in_reach
 
 _AGENT_FILE = "agent.json"
 _LOCK_FILE = "agent.lock"
@@ -108,6 +108,4 @@ def _socket_folder(data: Path) -> Path:
 
 def program_environment(base: Mapping[str, str]) -> dict[str, str]:
     """The environment of shims and zygotes: the agent's, without what is secret, and with this package in reach."""
-    environment = {name: value for name, value in base.items() if not name.startswith(_SECRET_PREFIXES)}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), PACKAGE_ROOT]))
-    return environment
+    return with_package_in_reach({name: value for name, value in base.items() if not name.startswith(_SECRET_PREFIXES)})

@@ -5,8 +5,6 @@ the spool with its last record, and the datagram that wakes the shipper. Where a
 and what was found.
 """
 
-import contextlib
-import socket
 import time
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +16,7 @@ from worker_agent.machine.processes import Identity
 from worker_agent.protocol.codec import decode_record, encode
 from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.records import Exit, Leftover, Stream
-from worker_agent.replica.spool import HEADER_BYTES, Writer, length, tail
+from worker_agent.replica.spool import HEADER_BYTES, Writer, last_records, stream_length
 from worker_agent.replica.verdict import StopRequest
 
 PLAN_FILE = "plan.json"
@@ -67,7 +65,7 @@ def append_exit(
 ) -> None:
     """Append (not flush) the Exit record, with the final length of both streams, this record included, and what could
     not be given back."""
-    trainer = length(spool / Stream.TRAINER)
+    trainer = stream_length(spool / Stream.TRAINER)
     final = 0
     while True:
         record = Exit(
@@ -90,15 +88,9 @@ def append_exit(
 
 def find_exit(spool: Path) -> Exit | None:
     """The Exit record of a replica, once it is written."""
-    records = tail(spool / Stream.SHIM, segments=1)
+    records = last_records(spool / Stream.SHIM, segments=1)
     last = decode_record(records[-1]) if records else None
     return last if isinstance(last, Exit) else None
-
-
-def notify(path: str) -> None:
-    """Tell the agent that there is something new in the spool; never waits, never fails."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as out:
-        out.sendto(b"", path)
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

@@ -62,7 +62,7 @@ class Lease:
         self._look_at = float("-inf")
         self._is_over = False
 
-    def look(self) -> StopRequest | None:
+    def overdue_stop(self) -> StopRequest | None:
         """The stop that is due, once, when the lease is found to be over. Reads no more often than `LOOK_EVERY_S`."""
         now = since_boot_s()
         if not self._lease_s or self._is_over or now < self._look_at:

@@ -11,42 +11,37 @@ import argparse
 import contextlib
 import ctypes
 import fcntl
-import json
 import os
 import select
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-import worker_agent
 from worker_agent.machine.oom import MemoryKills
 from worker_agent.machine.processes import Identity, identify, signal_group
-from worker_agent.protocol.codec import decode_plan, encode
+from worker_agent.protocol.codec import decode_plan
 from worker_agent.protocol.commands import saves_when_asked
 from worker_agent.protocol.ending import Ending
-from worker_agent.protocol.job.gang_shape import keras_of
-from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.plan import Plan
-from worker_agent.protocol.records import Gap, Leftover, Log, Record, Started, Stream
-from worker_agent.protocol.states import Cause, DeviceKind, Keras
+from worker_agent.protocol.records import Started, Stream
+from worker_agent.protocol.states import Cause
 from worker_agent.replica import stacks
-from worker_agent.replica.capture import Capture
 from worker_agent.replica.cleanup import Cleanup
 from worker_agent.replica.folder import (
     LOCK_FILE,
     ShimState,
-    append_exit,
     find_exit,
-    notify,
     read_stop,
     write_shim_state,
     write_stop,
 )
 from worker_agent.replica.lease import Lease
 from worker_agent.replica.leftovers import write_leftovers
-from worker_agent.replica.spool import Writer, tail
+from worker_agent.replica.shim_stream import ShimStream
+from worker_agent.replica.spool import last_records
+from worker_agent.replica.training_process import start_cold, training_environment
 from worker_agent.replica.verdict import (
     LAST_LINES,
     PREEMPTED_GRACE_S,
@@ -59,13 +54,9 @@ from worker_agent.replica.verdict import (
 
 StartProcess = Callable[[dict[str, str], int], int]
 
-PACKAGE_ROOT = str(Path(worker_agent.__path__[0]).resolve().parent)
-
 _TICK_S = 0.05
 _IDLE_S = 1.0
-_SYNC_S = 0.2
 _PIPE_BYTES = 1024 * 1024
-_UNWRITTEN_BYTES = 8 * 1024 * 1024
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -87,55 +78,13 @@ def supervise(plan: Plan, start: StartProcess, *, warm: bool = False) -> None:
         os.close(lock)
 
 
-def become_child() -> None:
-    """In a forked training process: leave behind the shim's signal handling and take a group of its own."""
-    signal.set_wakeup_fd(-1)
-    for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.setpgid(0, 0)
-
-
-def child_environment(plan: Plan, base: dict[str, str]) -> dict[str, str]:
-    """The training process' environment: the machine's, then ours, the cluster's, the job's, and what must hold."""
-    launch = plan.launch
-    environment = {
-        **base,
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-        "PYTHONUNBUFFERED": "1",
-        **launch.env,
-        **launch.spec.env,
-        "TMPDIR": plan.scratch,
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "TRAINYARD_JOB_ID": str(launch.job_id),
-        "TRAINYARD_ATTEMPT": str(launch.attempt),
-        "TRAINYARD_REPLICA_ID": str(launch.replica_id),
-        "TRAINYARD_ROLE": f"{launch.role}:{launch.index}",
-    }
-    environment.pop("TF_CONFIG", None)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), PACKAGE_ROOT]))
-    if launch.device_kind is DeviceKind.GPU and launch.devices:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, launch.devices))
-    if launch.tf_config is not None:
-        environment["TF_CONFIG"] = json.dumps(launch.tf_config)
-    if keras_of(launch.spec) is Keras.TF_KERAS:
-        environment["TF_USE_LEGACY_KERAS"] = "1"
-    if STRATEGIES[launch.spec.strategy].coordinated:
-        environment["GRPC_FAIL_FAST"] = "use_caller"
-    return environment
-
-
 class _Shim:
     """One supervision: the training process, its output, its end."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._folder = Path(plan.folder)
-        self._writer = Writer(Path(plan.spool) / Stream.SHIM)
-        self._capture = Capture(now=time.monotonic())
-        self._unwritten_bytes = 0
-        self._synced_at = 0.0
+        self._stream = ShimStream(plan)
         self._stop: StopRequest | None = None
         self._kill_at: float | None = None
         self._killed = False
@@ -153,35 +102,37 @@ class _Shim:
         _become_subreaper()
         with _signals_as_bytes() as signals:
             write_shim_state(self._folder, ShimState(shim=me))
-            self._stop = read_stop(self._folder) or self._lease.look()
+            self._stop = read_stop(self._folder) or self._lease.overdue_stop()
             if self._stop is not None:
                 message = f"{self._stop.reason or 'It was stopped.'} It had not started yet."
-                self._finish(Ending(cause=self._stop.cause), message)
+                self._stream.finish(Ending(cause=self._stop.cause), message)
                 return
             try:
                 output = self._start(start, me)
             except OSError as error:
                 self._cleanup.end(reap=self._reap)
-                self._finish(Ending(cause=Cause.LAUNCH_REFUSED), f"The training process could not be started: {error}")
+                self._stream.finish(
+                    Ending(cause=Cause.LAUNCH_REFUSED), f"The training process could not be started: {error}"
+                )
                 return
-            self._say(Started(at=time.time(), pid=self._child, pgid=self._child, warm=warm))
-            self._flush()
+            self._stream.append(Started(at=time.time(), pid=self._child, pgid=self._child, warm=warm))
+            self._stream.store_output()
             status = self._watch(output, signals)
             left = self._cleanup.end(reap=self._reap)
             self._read(output)
             os.close(output)
-            self._store(final=True)
+            self._stream.store_output(final=True)
         ending, message = judge(
             as_it_came_about(status, stop=self._stop, kind=self._plan.launch.spec.kind),
-            words=last_words(tail(Path(self._plan.spool) / Stream.TRAINER)),
+            words=last_words(last_records(Path(self._plan.spool) / Stream.TRAINER)),
             stop=self._stop,
             killed=self._killed,
             memory_kills=self._memory_kills.recent(),
-            last_lines=self._capture.last_lines(LAST_LINES),
+            last_lines=self._stream.last_lines(LAST_LINES),
             kernel_saw=self._kernel_saw,
         )
         write_leftovers(self._folder, left, group=self._cleanup.group)
-        self._finish(ending, message, leftovers=[tracked.leftover for tracked in left])
+        self._stream.finish(ending, message, leftovers=[tracked.leftover for tracked in left])
 
     def _start(self, start: StartProcess, me: Identity) -> int:
         """Begin the training process; the reading end of its output."""
@@ -192,7 +143,7 @@ class _Shim:
             os.set_blocking(inner, True)
             os.chdir(self._plan.code)
             with self._cleanup.inside_group():
-                self._child = start(child_environment(self._plan, dict(os.environ)), inner)
+                self._child = start(training_environment(self._plan, dict(os.environ)), inner)
         except OSError:
             os.close(output)
             raise
@@ -214,7 +165,7 @@ class _Shim:
         while self._status is None:
             now = time.monotonic()
             times = [now + _IDLE_S, ends_at, self._kill_at, read_at if is_open and read_at > now else None]
-            if self._capture.is_waiting or self._writer.pending_bytes:
+            if self._stream.is_waiting:
                 times.append(now + _TICK_S)
             wait_s = min(at for at in times if at is not None) - now
             watched = [signals, output] if is_open and read_at <= now else [signals]
@@ -236,12 +187,12 @@ class _Shim:
                         grace_s=self._plan.kill_grace_s,
                     )
                 )
-            if (overdue := self._lease.look()) is not None:
+            if (overdue := self._lease.overdue_stop()) is not None:
                 self._begin_stop(overdue)
             if self._kill_at is not None and now >= self._kill_at:
                 self._kill_at = now + _IDLE_S
                 self._kill_all()
-            self._store()
+            self._stream.store_output()
         return self._status
 
     def _on_signals(self, numbers: bytes) -> None:
@@ -305,48 +256,8 @@ class _Shim:
                 data = os.read(output, _PIPE_BYTES)
                 if not data:
                     return False
-                self._capture.feed(data, now=time.monotonic())
+                self._stream.feed(data)
         return True
-
-    def _store(self, *, final: bool = False) -> None:
-        for record in self._capture.take(now=time.monotonic(), at=time.time(), final=final):
-            self._say(record)
-        if self._writer.pending_bytes:
-            self._flush()
-
-    def _say(self, record: Record) -> None:
-        """Append a record; while the disk takes nothing, output beyond a limit is counted instead."""
-        if self._writer.pending_bytes > _UNWRITTEN_BYTES:
-            self._flush()
-        if isinstance(record, Log) and self._writer.pending_bytes > _UNWRITTEN_BYTES:
-            self._unwritten_bytes += len(record.text.encode())
-            return
-        self._own_up()
-        self._writer.append(encode(record))
-
-    def _own_up(self) -> None:
-        """The gap that a full disk has made, once it can be told."""
-        if self._unwritten_bytes:
-            gap = Gap(at=time.time(), size_bytes=self._unwritten_bytes, reason="the node's disk was full")
-            self._writer.append(encode(gap))
-            self._unwritten_bytes = 0
-
-    def _flush(self) -> None:
-        with contextlib.suppress(OSError):  # a full disk: it stays buffered, the next tick tries again
-            self._writer.flush()
-            notify(self._plan.notify)
-            if time.monotonic() - self._synced_at >= _SYNC_S:
-                self._writer.sync()
-                self._synced_at = time.monotonic()
-
-    def _finish(self, ending: Ending, message: str, *, leftovers: list[Leftover] | None = None) -> None:
-        """The last record; waits for the disk as long as it takes, because without it the end would be a guess."""
-        self._own_up()
-        append_exit(self._writer, Path(self._plan.spool), ending=ending, message=message, leftovers=leftovers)
-        while self._writer.pending_bytes:
-            self._flush()
-            if self._writer.pending_bytes:
-                time.sleep(_IDLE_S)
 
 
 @contextlib.contextmanager
@@ -376,22 +287,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m worker_agent.replica.shim", description=__doc__)
     parser.add_argument("--plan", required=True, type=Path)
     path: Path = parser.parse_args().plan.resolve()
-
-    def spawn(environment: dict[str, str], output: int) -> int:
-        return os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-P", "-m", "worker_agent.trainer", "--plan", str(path)],
-            environment,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, output, 1),
-                (os.POSIX_SPAWN_DUP2, output, 2),
-            ],
-            setpgroup=0,
-            setsigdef=[signal.SIGINT, signal.SIGHUP],
-        )
-
-    supervise(decode_plan(path.read_bytes()), spawn)
+    supervise(decode_plan(path.read_bytes()), partial(start_cold, path))
 
 
 if __name__ == "__main__":

@@ -6,14 +6,17 @@ that is shipped. Layout: segments of about `SEGMENT_BYTES`, each a file named by
 a record is u32 length, u32 CRC-32 of the payload (both little endian), payload. What is not whole yet at the end is
 invisible to readers. What was damaged further in is handed out as a counted `Gap` record in its place.
 
-Nothing is synced to the disk record by record: `Writer.sync` is for the writer's timer, so up to one interval
-(200 ms by default) can be lost when the machine loses power, and nothing when a process dies.
+Nothing is synced to the disk record by record, but every `SYNC_S` (`NotifyingWriter`), so up to one such interval can
+be lost when the machine loses power, and nothing when a process dies.
 
 A file beside the segments holds the offset up to which the stream is stored with the control plane, for its writer.
 """
 
+import contextlib
 import os
+import socket
 import struct
+import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +26,7 @@ from worker_agent.protocol.records import Gap
 
 SEGMENT_BYTES = 8 * 1024 * 1024
 MAX_RECORD_BYTES = 1024 * 1024
+SYNC_S = 0.2
 
 _ACKNOWLEDGED = "acknowledged"
 _HEADER = struct.Struct("<II")
@@ -53,7 +57,7 @@ class Writer:
         self._segment_bytes = segment_bytes
         starts = _segment_starts(self._folder)
         self._start = starts[-1] if starts else 0
-        self._end = length(self._folder)
+        self._end = stream_length(self._folder)
         if (stored := self.acknowledged) > self._end:
             self._start = self._end = stored
         self._file = self._open_segment(self._start)
@@ -116,6 +120,24 @@ class Writer:
     def _open_segment(self, start: int) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         return os.open(_segment_path(self._folder, start), flags, 0o600)
+
+
+class NotifyingWriter(Writer):
+    """A writer that tells the agent what is new, by an empty datagram to its socket `notify`."""
+
+    def __init__(self, folder: Path | str, *, notify: str) -> None:
+        super().__init__(folder)
+        self._notify = notify
+        self._synced_at = 0.0
+
+    def publish(self) -> None:
+        """Write what was appended, at times down to the platter. On a full disk it stays buffered for the next time."""
+        with contextlib.suppress(OSError):
+            self.flush()
+            notify(self._notify)
+            if time.monotonic() - self._synced_at >= SYNC_S:
+                self.sync()
+                self._synced_at = time.monotonic()
 
 
 class Reader:
@@ -191,7 +213,7 @@ class Reader:
         return Slice(start=at, end=until, offsets=[until], records=[encode(gap)])
 
 
-def length(folder: Path | str) -> int:
+def stream_length(folder: Path | str) -> int:
     """The offset behind the last whole record of a stream; 0 when there is none."""
     starts = _segment_starts(Path(folder))
     reader = Reader(folder, starts[-1] if starts else 0)
@@ -200,7 +222,7 @@ def length(folder: Path | str) -> int:
     return reader.offset
 
 
-def tail(folder: Path | str, *, segments: int = 2) -> list[bytes]:
+def last_records(folder: Path | str, *, segments: int = 2) -> list[bytes]:
     """The whole records of the last segments, oldest first: enough for what a process said last."""
     starts = _segment_starts(Path(folder))[-segments:]
     reader = Reader(folder, starts[0] if starts else 0)
@@ -208,6 +230,12 @@ def tail(folder: Path | str, *, segments: int = 2) -> list[bytes]:
     while batch := reader.read().records:
         records += batch
     return records
+
+
+def notify(path: str) -> None:
+    """Tell the agent that there is something new in the spool; never waits, never fails."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as out:
+        out.sendto(b"", path)
 
 
 def _segment_starts(folder: Path) -> list[int]:

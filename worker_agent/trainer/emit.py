@@ -6,7 +6,6 @@ once. Recipes may call `trainyard.log` from their Keras callbacks.
 """
 
 import contextlib
-import socket
 import sys
 import threading
 from collections import deque
@@ -17,11 +16,10 @@ from typing import Protocol, TextIO
 
 from worker_agent.protocol import codec
 from worker_agent.protocol.records import Facts, FactValue, Phase, Points, Progress, Record
-from worker_agent.replica.spool import Writer
+from worker_agent.replica.spool import NotifyingWriter
 from worker_agent.trainer.pulse import Pulse
 
 FLUSH_S = 0.05
-SYNC_S = 0.2
 CLOSE_WAIT_S = 0.5
 DISK_WAIT_S = 120.0
 RECORD_NUMBERS_MAX = 20_000
@@ -132,11 +130,7 @@ class SpoolSink:
     """The product's sink: the replica's spool on disk, and a ring at the agent's door."""
 
     def __init__(self, folder: Path, notify: str) -> None:
-        self._writer = Writer(folder)
-        self._notify = notify
-        self._synced_at = monotonic()
-        self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._bell.settimeout(0)
+        self._writer = NotifyingWriter(folder, notify=notify)
 
     @property
     def pending(self) -> bool:
@@ -154,34 +148,22 @@ class SpoolSink:
         return self._writer.acknowledged
 
     def write(self, records: list[Record]) -> None:
-        """Append all, one write, one datagram; to the platter every `SYNC_S`."""
+        """Append all, one write, one datagram; to the platter at times."""
         for record in records:
             try:
                 self._writer.append(codec.encode(record))
             except (TypeError, ValueError, OverflowError) as error:  # a name or number that cannot be written down
                 sys.stderr.write(f"A {type(record).__name__} record was left out: {error}\n")
-        try:
-            self._writer.flush()
-            self._ring()
-            if monotonic() - self._synced_at >= SYNC_S:
-                self._writer.sync()
-                self._synced_at = monotonic()
-        except OSError:  # a full disk: training goes on, the writer keeps everything for the next try
-            return
+        self._writer.publish()
 
     def close(self) -> None:
-        """Close file and bell. A full disk is waited for; what it refuses for `DISK_WAIT_S` is lost, only here."""
+        """Close the file. A full disk is waited for; what it refuses for `DISK_WAIT_S` is lost, only here."""
         until = monotonic() + DISK_WAIT_S
         while self.pending and monotonic() < until:
             sleep(FLUSH_S)
             self.write([])
-        self._bell.close()
         with contextlib.suppress(OSError):
             self._writer.close()
-
-    def _ring(self) -> None:
-        with contextlib.suppress(OSError):  # no agent at the moment: it reads the spool when it is back
-            self._bell.sendto(b"", self._notify)
 
 
 class PrintSink:

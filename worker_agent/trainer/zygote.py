@@ -31,7 +31,8 @@ from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.plan import Plan, Trial
 from worker_agent.protocol.states import Keras, Kind
 from worker_agent.replica.folder import OUTPUT_FILE
-from worker_agent.replica.shim import become_child, child_environment, supervise
+from worker_agent.replica.shim import supervise
+from worker_agent.replica.training_process import become_child, training_environment
 from worker_agent.trainer.outcome import ExitCode
 from worker_agent.trainer.script import launcher
 from worker_agent.trainer.training_run import from_plan
@@ -227,7 +228,7 @@ def _be_sandbox(plan: Plan, trial: Trial, line: socket.socket) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         line.sendall(f"{os.getpid()}\n".encode())
         _redirect(os.open(Path(plan.folder) / OUTPUT_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-        environment = child_environment(plan, dict(os.environ))
+        environment = training_environment(plan, dict(os.environ))
         if needs_fresh_import(plan):
             os.dup2(line.fileno(), 0)
             command = [sys.executable, "-P", "-m", "worker_agent.trainer.trial.build", plan.folder]

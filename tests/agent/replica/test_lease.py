@@ -41,25 +41,25 @@ def test_it_runs_out_when_the_last_touch_is_too_long_ago_and_says_so_once(clock:
     keeper, held = LeaseKeeper(file), Lease(str(file), 30.0)
     for _ in range(100):
         keeper.touch(clock.now)
-        assert held.look() is None
+        assert held.overdue_stop() is None
         clock.now += 1
     clock.now += 29
-    assert held.look() is None
+    assert held.overdue_stop() is None
     clock.now += 1.1
-    stop = held.look()
+    stop = held.overdue_stop()
     assert stop is not None
     assert stop.cause is Cause.LEASE_LOST
     assert "out of touch with the control plane for more than 30 s" in stop.reason
     clock.now += 60
-    assert held.look() is None
+    assert held.overdue_stop() is None
 
 
 def test_a_process_that_begins_out_of_touch_has_only_what_is_left_of_the_lease(clock: Clock, file: Path) -> None:
     LeaseKeeper(file).touch(clock.now - 28)
     held = Lease(str(file), 30.0)
-    assert held.look() is None
+    assert held.overdue_stop() is None
     clock.now += 3
-    assert held.look() is not None
+    assert held.overdue_stop() is not None
 
 
 @pytest.mark.parametrize(
@@ -73,31 +73,31 @@ def test_what_says_nothing_is_no_touch_and_the_begin_counts(clock: Clock, file: 
         LeaseKeeper(file).touch(clock.now + 1000)
     held = Lease(str(file), 30.0)
     for _ in range(30):
-        assert held.look() is None
+        assert held.overdue_stop() is None
         clock.now += 1
     clock.now += 1
-    assert held.look() is not None
+    assert held.overdue_stop() is not None
 
 
 def test_without_a_lease_it_never_runs_out(clock: Clock, file: Path) -> None:
     LeaseKeeper(file).touch(clock.now)
     for held in (Lease(str(file), 0.0), Lease("", 30.0)):
-        assert held.look() is None
+        assert held.overdue_stop() is None
         clock.now += 100_000
-        assert held.look() is None
+        assert held.overdue_stop() is None
 
 
 @pytest.mark.parametrize("hours", [-2, 2])
 def test_the_wall_clock_changes_nothing(monkeypatch: pytest.MonkeyPatch, file: Path, hours: int) -> None:
     keeper, held = LeaseKeeper(file), Lease(str(file), 30.0)
     keeper.touch(lease.since_boot_s())
-    assert held.look() is None
+    assert held.overdue_stop() is None
     shifted = time.time() + hours * 3600
     monkeypatch.setattr(time, "time", lambda: shifted)
     monkeypatch.setattr(lease, "LOOK_EVERY_S", 0.0)
-    assert held.look() is None
+    assert held.overdue_stop() is None
     keeper.touch(lease.since_boot_s() + 1)
-    assert held.look() is None
+    assert held.overdue_stop() is None
 
 
 @pytest.fixture

@@ -20,15 +20,16 @@ from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import Exit, Gap, Log, Record, Started
 from worker_agent.protocol.states import Cause, DeviceKind, Strategy
 from worker_agent.replica.folder import find_exit, read_shim_state, read_stop, write_stop
-from worker_agent.replica.shim import child_environment
-from worker_agent.replica.spool import Reader, length
+from worker_agent.replica.spool import Reader, stream_length
+from worker_agent.replica.training_process import training_environment
 from worker_agent.replica.verdict import StopRequest
 
 DRIVER = """
 import os, sys
 from pathlib import Path
 from worker_agent.protocol.codec import decode_plan
-from worker_agent.replica.shim import become_child, supervise
+from worker_agent.replica.shim import supervise
+from worker_agent.replica.training_process import become_child
 
 plan = decode_plan(Path(sys.argv[1]).read_bytes())
 
@@ -79,7 +80,7 @@ class Running:
         assert self.process.wait(timeout=20) == 0
         found = find_exit(Path(self.plan.spool))
         assert found is not None
-        assert found.final == {"trainer": 0, "shim": length(Path(self.plan.spool) / "shim")}
+        assert found.final == {"trainer": 0, "shim": stream_length(Path(self.plan.spool) / "shim")}
         return found
 
     def stop(
@@ -283,13 +284,13 @@ def test_the_environment_holds_what_must_hold(tmp_path: Path) -> None:
         devices=[1, 2],
         device_kind=DeviceKind.GPU,
     )
-    found = child_environment(make_plan(tmp_path, launch), {"A": "machine", "PATH": "/bin", "TF_CONFIG": "old"})
+    found = training_environment(make_plan(tmp_path, launch), {"A": "machine", "PATH": "/bin", "TF_CONFIG": "old"})
     assert (found["A"], found["B"], found["PATH"]) == ("job", "cluster", "/bin")
     assert found["TF_CONFIG"] == '{"task": {"type": "worker", "index": 0}}'
     assert found["CUDA_VISIBLE_DEVICES"] == "1,2"
     assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", "the order in which the agent has numbered them"
     assert found["TF_USE_LEGACY_KERAS"] == "1"
-    alone = child_environment(make_plan(tmp_path, make_launch()), {"TF_CONFIG": "old"})
+    alone = training_environment(make_plan(tmp_path, make_launch()), {"TF_CONFIG": "old"})
     assert "TF_CONFIG" not in alone
     assert alone["CUDA_VISIBLE_DEVICES"] == "-1"
 

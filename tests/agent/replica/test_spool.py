@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from worker_agent.protocol.codec import decode_record
 from worker_agent.protocol.records import Gap
-from worker_agent.replica.spool import MAX_RECORD_BYTES, Reader, Writer, length, tail
+from worker_agent.replica.spool import MAX_RECORD_BYTES, Reader, Writer, last_records, stream_length
 
 
 def written(folder: Path, records: list[bytes], *, segment_bytes: int = 1 << 20) -> Writer:
@@ -35,7 +35,7 @@ def test_what_was_appended_is_read_in_order(tmp_path: Path) -> None:
     written(tmp_path, [b"one", b"two", b"three"]).close()
     batch = Reader(tmp_path).read()
     assert batch.records == [b"one", b"two", b"three"]
-    assert (batch.start, batch.end) == (0, length(tmp_path))
+    assert (batch.start, batch.end) == (0, stream_length(tmp_path))
     assert batch.offsets == [11, 22, 35]
 
 
@@ -57,8 +57,8 @@ def test_after_a_power_cut_it_goes_on_behind_what_is_stored_elsewhere(tmp_path: 
     Reader(tmp_path).acknowledge(stored)
     written(tmp_path, [b"the end"]).close()
     assert everything(tmp_path, stored) == [b"the end"]
-    assert length(tmp_path) == stored + 15
-    assert tail(tmp_path, segments=1) == [b"the end"]
+    assert stream_length(tmp_path) == stored + 15
+    assert last_records(tmp_path, segments=1) == [b"the end"]
     gap = decode_record(everything(tmp_path)[1])
     assert isinstance(gap, Gap)
     assert gap.size_bytes == stored - 12
@@ -98,7 +98,7 @@ def test_segments_are_named_by_their_first_offset(tmp_path: Path) -> None:
     written(tmp_path, [b"y" * 40] * 5, segment_bytes=100).close()
     assert [path.name for path in segments(tmp_path)] == [f"{n:020d}" for n in (0, 96, 192)]
     assert everything(tmp_path) == [b"y" * 40] * 5
-    assert tail(tmp_path) == [b"y" * 40] * 3
+    assert last_records(tmp_path) == [b"y" * 40] * 3
 
 
 def test_a_torn_tail_is_invisible_and_cut_off_by_the_next_writer(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_torn_tail_is_invisible_and_cut_off_by_the_next_writer(tmp_path: Path)
     path = segments(tmp_path)[0]
     os.truncate(path, path.stat().st_size - 3)
     assert everything(tmp_path) == [b"whole"]
-    assert length(tmp_path) == 13
+    assert stream_length(tmp_path) == 13
     written(tmp_path, [b"after"]).close()
     assert everything(tmp_path) == [b"whole", b"after"]
 
@@ -200,7 +200,7 @@ def test_any_cut_leaves_a_readable_beginning(
         assert batch.offsets[-1] == batch.end
         seen += batch.records
     assert seen == [*kept, b"next"]
-    assert reader.offset == length(folder)
+    assert reader.offset == stream_length(folder)
 
 
 def _refuse(*_: object, **__: object) -> int:

@@ -31,7 +31,7 @@ from tests.e2e.stack import Stack, until
 from worker_agent.machine.processes import boot_id
 from worker_agent.protocol.codec import decode_record
 from worker_agent.protocol.records import Exit, Log, Points, Record
-from worker_agent.replica.spool import tail
+from worker_agent.replica.spool import last_records
 
 NODES = ("node-1", "node-2", "node-3")
 NO_BOOT = "00000000-0000-0000-0000-000000000000"
@@ -255,7 +255,7 @@ def spool_of(data: Path, row: Any) -> Path:
 
 
 def said_in(spool: Path) -> list[Record]:
-    return [decode_record(each) for stream in ("trainer", "shim") for each in tail(spool / stream)]
+    return [decode_record(each) for stream in ("trainer", "shim") for each in last_records(spool / stream)]
 
 
 def pack(home: Path, archive: Path) -> None:

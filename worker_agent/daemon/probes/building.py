@@ -31,7 +31,7 @@ from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.plan import Plan, Trial, plan_in
 from worker_agent.replica.cleanup import end_using
 from worker_agent.replica.folder import OUTPUT_FILE, PLAN_FILE, RESULT_FILE
-from worker_agent.replica.shim import child_environment
+from worker_agent.replica.training_process import training_environment
 
 BUSY_S = 20.0
 
@@ -104,7 +104,7 @@ class Builder:
 
 def _start_cold(plan: Plan) -> tuple[subprocess.Popen[bytes], socket.socket]:
     ours, theirs = socket.socketpair()
-    environment = child_environment(plan, program_environment(os.environ))
+    environment = training_environment(plan, program_environment(os.environ))
     command = [sys.executable, "-P", "-m", "worker_agent.trainer.trial.build", plan.folder]
     with theirs, (Path(plan.folder) / OUTPUT_FILE).open("wb") as output:
         process = subprocess.Popen(

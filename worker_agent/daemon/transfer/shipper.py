@@ -23,8 +23,8 @@ from redis.retry import Retry
 from worker_agent.daemon.core import ReplicaKey
 from worker_agent.daemon.transfer.shipping_plan import Channel, ShippingPlan
 from worker_agent.protocol.reports import REPORTS_KEY, Ack, Heartbeat, Hello, Probed, Report, acks_key
-from worker_agent.replica.folder import notify
 from worker_agent.replica.lease import LeaseKeeper, since_boot_s
+from worker_agent.replica.spool import notify
 
 POLL_S = 0.5
 RETRY_S = 0.5

@@ -8,8 +8,10 @@ from msgspec import Meta
 
 from worker_agent.protocol.job.choices import Communication, CrossDevice, LrScaling, Precision, Sharding, Validation
 from worker_agent.protocol.job.field import Field, fields_in
-from worker_agent.protocol.job.requirements import LINE_CHARS, LINES_MAX
 from worker_agent.protocol.states import Keras, Kind, Strategy
+
+REQUIREMENTS_MAX = 200
+REQUIREMENT_CHARS_MAX = 300
 
 ParamValue = bool | int | float | str
 
@@ -85,7 +87,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     ] = ""
     requirements: Annotated[
         str,
-        Meta(max_length=LINES_MAX * LINE_CHARS),
+        Meta(max_length=REQUIREMENTS_MAX * REQUIREMENT_CHARS_MAX),
         _script(
             "Packages", control="lines", example="einops==0.8.1", instead="import only what the nodes have installed"
         ),

@@ -4,8 +4,7 @@ import hashlib
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-LINES_MAX = 200
-LINE_CHARS = 300
+from worker_agent.protocol.job.job_spec import REQUIREMENT_CHARS_MAX, REQUIREMENTS_MAX
 
 
 def lines_of(text: str) -> list[str]:
@@ -17,10 +16,10 @@ def lines_of(text: str) -> list[str]:
 def problem_of(text: str) -> str:
     """What is wrong with the requirements, in a sentence; "" when nothing is."""
     lines = lines_of(text)
-    if len(lines) > LINES_MAX:
-        return f"at most {LINES_MAX} lines; there are {len(lines)}"
+    if len(lines) > REQUIREMENTS_MAX:
+        return f"at most {REQUIREMENTS_MAX} lines; there are {len(lines)}"
     for line in lines:
-        if len(line) > LINE_CHARS or not _is_name_and_version(line):
+        if len(line) > REQUIREMENT_CHARS_MAX or not _is_name_and_version(line):
             return (
                 f"{line[:60]!r} is not a package and its version, such as tqdm>=4: "
                 "options, addresses and paths are not taken"
