@@ -28,7 +28,7 @@ class Retry(StrEnum):
     NEVER = "never"
     COUNTED = "after 10 s, 20 s, 40 s … up to 5 minutes"
     LIMITED = "at once"
-    UNLIMITED = "at once, however often"
+    UNLIMITED = "however often"
     ONCE = "at once, once per job"
     IF_FURTHER = "at once; a second time only if the job has come further since"
 
@@ -36,7 +36,7 @@ class Retry(StrEnum):
 @dataclass(frozen=True)
 class Row:
     """One cause. `verb` follows a process's name ("worker 1 on node-2 failed"), `title` is the heading of a job that
-    failed of it. `status` is what the job comes to where it is not launched again.
+    failed of it, `again` says more of the `retry`. `status` is what the job comes to where it is not launched again.
 
     `is_final`: whatever its processes fail of then, the attempt has ended of this. `may_follow`: the end of another
     process may explain it, and is waited for. `spares_the_place`: another process can take this one's place.
@@ -50,6 +50,7 @@ class Row:
     meaning: str
     title: str = ""
     remedy: str = ""
+    again: str = ""
     status: JobStatus = JobStatus.FAILED
     is_final: bool = False
     may_follow: bool = False
@@ -89,17 +90,19 @@ CAUSES = (
     ),
     Row(
         *(Cause.PAUSED, Blame.PERSON, Retry.NEVER, "was paused"),
-        "it was asked to save and leave; a person or the queue resumes it",
+        "it was asked to save and leave",
         "The job was paused",
         "Resume it: it goes on from the checkpoint that it saved.",
+        again="when a person or the queue resumes it",
         status=JobStatus.PAUSED,
     ),
     Row(
         *(Cause.PREEMPTED, Blame.PERSON, Retry.LIMITED, "was asked from outside to leave"),
-        "a SIGTERM that Trainyard did not send; mostly no step is lost",
+        "a SIGTERM that Trainyard did not send asked it to leave",
         "A process was asked from outside to leave",
         "Trainyard did not send this SIGTERM: a person or a machine that was shut down or taken back did. "
         "Look at the node, then run it again.",
+        again="at once, mostly without losing a step",
         spares_the_place=True,
         node_leaves=True,
     ),
@@ -122,7 +125,7 @@ CAUSES = (
         _KILLED,
         blame=Blame.PROGRAM,
         retry=Retry.COUNTED,
-        meaning="any other signal ended it; the reason has the last lines of its output",
+        meaning="a signal other than SIGKILL ended it; the reason has the last lines of its output",
     ),
     _KILLED,
     replace(
@@ -153,9 +156,10 @@ CAUSES = (
     ),
     Row(
         *(Cause.PORT_TAKEN, Blame.MACHINE, Retry.LIMITED, "found its port taken"),
-        "somebody else had its port; the next launch has others",
+        "somebody else had its port; the reason says who, where the agent may see it",
         "A port was taken",
         "Another program uses the ports of the cluster. Give the cluster a different port range.",
+        again="at once, on other ports",
     ),
     Row(
         *(Cause.LAUNCH_REFUSED, Blame.PLATFORM, Retry.NEVER, "was not launched"),
@@ -176,14 +180,15 @@ CAUSES = (
         "the agent was told to end and took its processes along",
         "The agent of a node was shut down",
         "Start the agent again on its node, then run the job again.",
+        again="when there is room, however often",
         node_leaves=True,
     ),
     Row(
         *(Cause.NODE_LOST, Blame.MACHINE, Retry.LIMITED, "was lost"),
-        "the agent fell silent, no longer knows the process, or did not take its launch within 60 s; "
-        "first the old processes must have ended for sure",
+        "the agent fell silent, no longer knows the process, or did not take its launch within 60 s",
         "A node was lost",
         "Look at the power and network of the machine. The job can run again on the nodes that are left.",
+        again="on the nodes that are there, when the old processes have ended for sure",
     ),
     Row(
         *(Cause.LEASE_LOST, Blame.PLATFORM, Retry.LIMITED, "was ended by its node, which had been out of touch"),
