@@ -15,7 +15,7 @@ from tests.agent.plans import make_launch, make_plan, make_spec
 from tests.trainer.gang import RECIPES, Zygote, gang
 from tests.waiting import wait_until
 from worker_agent.daemon.probes.building import Builder, Built
-from worker_agent.daemon.transfer.program_store import CodeStore
+from worker_agent.daemon.transfer.program_store import ProgramStore
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine.processes import identify
 from worker_agent.protocol.codec import encode_plan
@@ -98,7 +98,7 @@ def build(tmp_path: Path, warm: Zygotes) -> Build:
         gpus = asked.pop("gpus", True)
         probe = {"trains": False, "build_limit_s": 100.0} | {name: asked.pop(name) for name in OF_PROBE & asked.keys()}
         spec = make_spec(code=CodeRef(sha256=digest, entry="recipe.py"), **asked)
-        builder = Builder(tmp_path, CodeStore(tmp_path, None), zygotes)  # type: ignore[arg-type]
+        builder = Builder(tmp_path, ProgramStore(tmp_path, None), zygotes)  # type: ignore[arg-type]
         built = builder.build(make_probe(spec=spec, **probe), wait=wait or threading.Event().wait, gpus=gpus)
         assert list((tmp_path / "probes").iterdir()) == [], "nothing stays"
         return built
