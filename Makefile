@@ -34,6 +34,7 @@ check: environment
 	@$(VENV)/ruff format --check .
 	@$(VENV)/djangofmt --check --quiet $(TEMPLATES)
 	@$(VENV)/djangofmt check $(TEMPLATES)
+	@$(VENV)/biome check --error-on-warnings
 	@$(VENV)/lint-imports
 	@$(VENV)/mypy
 	@$(MAKE) --no-print-directory test-fast
@@ -41,6 +42,7 @@ check: environment
 format: environment
 	@$(VENV)/ruff check --fix . ; $(VENV)/ruff format .
 	@$(VENV)/djangofmt $(TEMPLATES) ; $(VENV)/djangofmt check --fix $(TEMPLATES)
+	@$(VENV)/biome check --write
 
 # Without plugins that only slow tests use: each of the three processes would import them.
 FAST := -q -n 2 -p no:playwright -p no:anyio -m "not tf and not stack and not browser and not gpu"

@@ -1,19 +1,15 @@
 // Clusters and nodes: loads are written as they arrive; a change of state or holders fetches the printed parts again.
-import { $, fetchParts, swap } from "./base/dom.js";
-import { localTimes, num } from "./base/format.js";
-import { live, say, setText } from "./base/live.js";
-import { feed } from "./base/socket.js";
 import { beats, heard } from "./base/beats.js";
-const head = $("[data-machines]"), REFETCH_MS = 300;
-let timer = 0, states = new Map();
+import { $ } from "./base/dom.js";
+import { num } from "./base/format.js";
+import { live, say, setText } from "./base/live.js";
+import { refresher } from "./base/parts.js";
+import { feed } from "./base/socket.js";
 
-function refetch() {
-  timer ||= setTimeout(async () => {
-    timer = 0;
-    if (!live.on) return;
-    try { for (const part of await fetchParts(head.dataset.state)) { swap(part); localTimes(document.getElementById(part.id) ?? document); } } catch { refetch(); }
-  }, REFETCH_MS);
-}
+const head = $("[data-machines]");
+let states = new Map();
+
+const refetch = refresher(head.dataset.state);
 const mean = (list) => list.reduce((sum, v) => sum + v, 0) / list.length;
 const whole = (v) => (Number.isFinite(v) ? `${v.toFixed(0)} %` : "–");
 function load(id, sample) {
@@ -28,10 +24,10 @@ function load(id, sample) {
 function changed(e) {
   const before = states.get(e.node_id);
   states.set(e.node_id, e.state);
-  if (before && before !== e.state) say(`${$(`tr[data-node="${e.node_id}"] .row-link`)?.textContent ?? "A node"} is ${e.state}`);
+  if (before && before !== e.state)
+    say(`${$(`tr[data-node="${e.node_id}"] .row-link`)?.textContent ?? "A node"} is ${e.state}`);
   refetch();
 }
-live.watch(() => live.on && refetch());
 feed(head.dataset.machines, {
   snapshot(data) {
     states = new Map(data.nodes.map((n) => [n.node_id, n.state]));

@@ -1,21 +1,46 @@
 // One node: figures, curves and devices move with each sample; a change of state or holders fetches the printed parts.
-import { $, $$, fetchParts, swap } from "./base/dom.js";
 import { beats, heard } from "./base/beats.js";
-import { Chart, drawAll } from "./charts/chart.js";
-import { localTimes, num } from "./base/format.js";
-import { live, painter, say, setText } from "./base/live.js";
-import { Line } from "./charts/series.js";
+import { $, $$ } from "./base/dom.js";
+import { num } from "./base/format.js";
+import { painter, say, setText } from "./base/live.js";
+import { refresher } from "./base/parts.js";
 import { feed } from "./base/socket.js";
-const head = $("#node-head"), NODE = head.dataset.node, KEPT_S = 900, REFETCH_MS = 300, GB = 1e9, MB = 1e6;
-const GPU = { gpu_load: ["utilisation", "percent"], gpu_memory: ["memory_bytes", "bytes"], gpu_temperature: ["temperature", "degrees"], gpu_power: ["power_w", "watts"] };
-let lines = new Map(), timer = 0, state = "", latest = null;
+import { Chart, drawAll } from "./charts/chart.js";
+import { Line } from "./charts/series.js";
 
-const add = (name, times, values) => (lines.get(name) ?? lines.set(name, new Line()).get(name)).add(times, values.map(num));
-const line = (name, label, s, scale = 1) => {
-  const { x, y } = lines.get(name) ?? { x: [], y: [] }, from = x.findIndex((t) => t >= (x.at(-1) ?? 0) - KEPT_S);
-  return { label, s, x: x.slice(Math.max(0, from)), y: y.slice(Math.max(0, from)).map((v) => (v == null ? v : v / scale)) };
+const head = $("#node-head"),
+  NODE = head.dataset.node,
+  KEPT_S = 900,
+  GB = 1e9,
+  MB = 1e6;
+const GPU = {
+  gpu_load: ["utilisation", "percent"],
+  gpu_memory: ["memory_bytes", "bytes"],
+  gpu_temperature: ["temperature", "degrees"],
+  gpu_power: ["power_w", "watts"],
 };
-const gpus = (what) => [...lines.keys()].map((name) => new RegExp(`^gpu(\\d+)_${what}$`).exec(name)).filter(Boolean).sort((a, b) => a[1] - b[1]).map((m, i) => line(m[0], `GPU ${m[1]}`, (i % 8) + 1));
+let lines = new Map(),
+  state = "",
+  latest = null;
+
+const add = (name, times, values) =>
+  (lines.get(name) ?? lines.set(name, new Line()).get(name)).add(times, values.map(num));
+const line = (name, label, s, scale = 1) => {
+  const { x, y } = lines.get(name) ?? { x: [], y: [] },
+    from = x.findIndex((t) => t >= (x.at(-1) ?? 0) - KEPT_S);
+  return {
+    label,
+    s,
+    x: x.slice(Math.max(0, from)),
+    y: y.slice(Math.max(0, from)).map((v) => (v == null ? v : v / scale)),
+  };
+};
+const gpus = (what) =>
+  [...lines.keys()]
+    .map((name) => new RegExp(`^gpu(\\d+)_${what}$`).exec(name))
+    .filter(Boolean)
+    .sort((a, b) => a[1] - b[1])
+    .map((m, i) => line(m[0], `GPU ${m[1]}`, (i % 8) + 1));
 const READ = {
   cpu: ["percent", () => [line("cpu_percent", "CPU", 1)]],
   memory: ["bytes", () => [line("memory_used_bytes", "In use", 1)]],
@@ -45,34 +70,36 @@ function paint() {
 function device(gpu) {
   const tile = $(`[data-device="${gpu.index}"] dl`);
   if (!tile) return;
-  const heat = num(gpu.temperature), total = $("[data-live=memory]", tile).textContent.match(/\/ (\d+)/)?.[1];
-  const bars = $$(".ty-bar", tile), wide = (i, share) => $("rect", bars[i])?.setAttribute("width", `${Math.max(0, Math.min(100, share)).toFixed(1)}%`);
+  const heat = num(gpu.temperature),
+    total = $("[data-live=memory]", tile).textContent.match(/\/ (\d+)/)?.[1];
+  const bars = $$(".ty-bar", tile),
+    wide = (i, share) => $("rect", bars[i])?.setAttribute("width", `${Math.max(0, Math.min(100, share)).toFixed(1)}%`);
   setText($("[data-live=load]", tile), `${num(gpu.utilisation).toFixed(0)} %`);
   setText($("[data-live=memory]", tile), `${(gpu.memory_bytes / GB).toFixed(1)}${total ? ` / ${total}` : ""} GB`);
   setText($("[data-live=heat]", tile), `${heat.toFixed(0)} °C`);
   setText($("[data-live=power]", tile), `${num(gpu.power_w).toFixed(0)} W`);
   wide(0, num(gpu.utilisation));
-  if (total) wide(1, gpu.memory_bytes / GB / total * 100);
-  wide(2, (heat - 20) / 70 * 100);
+  if (total) wide(1, (gpu.memory_bytes / GB / total) * 100);
+  wide(2, ((heat - 20) / 70) * 100);
   bars[2].dataset.tone = heat >= 85 ? "red" : heat >= 80 ? "amber" : "blue";
 }
 const plan = painter(paint);
 function sample(s) {
   latest = s;
-  const one = { cpu_percent: s.cpu_percent, memory_used_bytes: s.memory_used_bytes, network_sent_bps: s.network_sent_bps, network_received_bps: s.network_received_bps };
+  const one = {
+    cpu_percent: s.cpu_percent,
+    memory_used_bytes: s.memory_used_bytes,
+    network_sent_bps: s.network_sent_bps,
+    network_received_bps: s.network_received_bps,
+  };
   for (const [name, value] of Object.entries(one)) add(name, [s.at], [value]);
-  for (const gpu of s.gpus) for (const what of ["utilisation", "memory_bytes", "temperature", "power_w"]) add(`gpu${gpu.index}_${what}`, [s.at], [gpu[what]]);
+  for (const gpu of s.gpus)
+    for (const what of ["utilisation", "memory_bytes", "temperature", "power_w"])
+      add(`gpu${gpu.index}_${what}`, [s.at], [gpu[what]]);
   heard(document);
   plan();
 }
-function refetch() {
-  timer ||= setTimeout(async () => {
-    timer = 0;
-    if (!live.on) return;
-    try { for (const part of await fetchParts(head.dataset.state)) { swap(part); localTimes(document.getElementById(part.id) ?? document); } } catch { refetch(); }
-  }, REFETCH_MS);
-}
-live.watch(() => live.on && refetch());
+const refetch = refresher(head.dataset.state);
 feed(head.dataset.feed, {
   snapshot(data) {
     lines = new Map();
@@ -85,7 +112,10 @@ feed(head.dataset.feed, {
   events(list) {
     for (const e of list) {
       if (e.kind === "sample") sample(e.sample);
-      if (e.kind === "node" && e.state !== state) say(`The node is ${(state = e.state)}`);
+      if (e.kind === "node" && e.state !== state) {
+        state = e.state;
+        say(`The node is ${state}`);
+      }
       if (e.kind === "node" || e.kind === "replicas" || e.kind === "event") refetch();
     }
   },

@@ -1,6 +1,8 @@
 // Sign-in: the password may be looked at while it is typed.
 import { $ } from "./base/dom.js";
-const button = $("[data-show]"), field = $(button.dataset.show);
+
+const button = $("[data-show]"),
+  field = $(button.dataset.show);
 button.hidden = false;
 button.onclick = () => {
   const on = field.type === "password";
@@ -9,4 +11,6 @@ button.onclick = () => {
   field.focus();
 };
 // The browser remembers a password field, never a text field.
-field.form.addEventListener("submit", () => (field.type = "password"));
+field.form.addEventListener("submit", () => {
+  field.type = "password";
+});

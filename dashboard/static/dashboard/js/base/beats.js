@@ -2,6 +2,7 @@
 import { $, $$ } from "./dom.js";
 import { span } from "./format.js";
 import { live, setText } from "./live.js";
+
 const at = (el) => new Date(el.dataset.beat).getTime();
 
 export function heard(root) {

@@ -1,11 +1,13 @@
 // Small helpers of every module. What people wrote is only ever set as text.
 export const $ = (s, r = document) => r.querySelector(s);
 export const $$ = (s, r = document) => [...r.querySelectorAll(s)];
-const SPRITE = new URL("../../icons.svg", import.meta.url).pathname, SVG = "http://www.w3.org/2000/svg";
+const SPRITE = new URL("../../icons.svg", import.meta.url).pathname,
+  SVG = "http://www.w3.org/2000/svg";
 
 export function make(tag, attributes = {}, ...children) {
   const el = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) if (value !== false && value != null) el.setAttribute(name, value === true ? "" : value);
+  for (const [name, value] of Object.entries(attributes))
+    if (value !== false && value != null) el.setAttribute(name, value === true ? "" : value);
   el.append(...children);
   return el;
 }
@@ -15,19 +17,26 @@ export function svg(tag, attributes = {}, ...children) {
   el.append(...children);
   return el;
 }
-export const icon = (name, css = "ty-ico") => svg("svg", { class: css, "aria-hidden": "true" }, svg("use", { href: `${SPRITE}#${name}` }));
+export const icon = (name, css = "ty-ico") =>
+  svg("svg", { class: css, "aria-hidden": "true" }, svg("use", { href: `${SPRITE}#${name}` }));
 
 // Puts a freshly printed part of the page in the place of the old one, when it differs; focus stays where it was.
 export function swap(fresh) {
   const old = document.getElementById(fresh.id);
   if (!old || old.isEqualNode(fresh)) return false;
-  const had = document.activeElement, inside = old.contains(had), open = $$("details[open]", old).length;
-  const targets = (root) => $$("a, button, input, select, summary, [tabindex]", root), at = inside ? targets(old).indexOf(had) : -1;
+  const had = document.activeElement,
+    inside = old.contains(had),
+    open = $$("details[open]", old).length;
+  const targets = (root) => $$("a, button, input, select, summary, [tabindex]", root),
+    at = inside ? targets(old).indexOf(had) : -1;
   const scrolled = old.scrollLeft;
   old.replaceWith(fresh);
   fresh.scrollLeft = scrolled;
-  if (open) $$("details", fresh).forEach((d) => (d.open = true));
-  if (inside) ((had.id && document.getElementById(had.id)) || targets(fresh)[at] || document.getElementById("main"))?.focus({ preventScroll: true });
+  if (open) for (const d of $$("details", fresh)) d.open = true;
+  if (inside)
+    ((had.id && document.getElementById(had.id)) || targets(fresh)[at] || document.getElementById("main"))?.focus({
+      preventScroll: true,
+    });
   return true;
 }
 // A page or its parts, as the server prints them now. The side bar's counts, which come with either, are put in place.
@@ -35,6 +44,6 @@ export async function fetchParts(url) {
   const answer = await fetch(url, { headers: { Accept: "text/html" }, credentials: "same-origin" });
   if (!answer.ok) throw new Error(`${url} answered ${answer.status}`);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  $$("[id^=count-]", page).forEach(swap);
+  for (const each of $$("[id^=count-]", page)) swap(each);
   return [...page.body.children].map((el) => document.adoptNode(el));
 }

@@ -5,7 +5,7 @@ let frame = 0;
 export function setText(el, text) {
   if (!el) return;
   queue.set(el, String(text));
-  frame ||= requestAnimationFrame(flush);
+  if (!frame) frame = requestAnimationFrame(flush);
 }
 function flush() {
   frame = 0;
@@ -18,9 +18,17 @@ const watchers = new Set();
 export const live = {
   on: true,
   link: "live",
-  toggle() { live.on = !live.on; tell(); },
-  connection(word) { live.link = word; tell(); },
-  watch(fn) { watchers.add(fn); },
+  toggle() {
+    live.on = !live.on;
+    tell();
+  },
+  connection(word) {
+    live.link = word;
+    tell();
+  },
+  watch(fn) {
+    watchers.add(fn);
+  },
 };
 function tell() {
   for (const b of document.querySelectorAll("[data-do=live]")) {
@@ -28,19 +36,25 @@ function tell() {
     b.classList.toggle("is-lost", live.link !== "live");
     setText(b.querySelector("span"), !live.on ? "Held" : live.link === "live" ? "Live" : "Reconnecting");
   }
-  watchers.forEach((fn) => fn(live));
+  for (const fn of watchers) fn(live);
 }
 
 // At most four times a second, in one animation frame, and not at all in a hidden tab or while held.
 export function painter(draw, every = 250) {
-  let timer = 0, last = 0, dirty = false;
+  let timer = 0,
+    last = 0,
+    dirty = false;
   const run = () => {
     timer = 0;
     if (!dirty || document.hidden || !live.on) return;
-    dirty = false; last = performance.now();
+    dirty = false;
+    last = performance.now();
     requestAnimationFrame(draw);
   };
-  const plan = () => { dirty = true; timer ||= setTimeout(run, Math.max(0, every - (performance.now() - last))); };
+  const plan = () => {
+    dirty = true;
+    if (!timer) timer = setTimeout(run, Math.max(0, every - (performance.now() - last)));
+  };
   document.addEventListener("visibilitychange", () => !document.hidden && dirty && plan());
   live.watch(() => live.on && dirty && plan());
   return plan;

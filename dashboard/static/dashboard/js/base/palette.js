@@ -1,49 +1,107 @@
 // Search and commands (Ctrl K): a combobox over a listbox; focus stays in the field. Places come from the side bar,
 // jobs and nodes from the server while one types.
 import { $, $$, icon, make } from "./dom.js";
-const PAUSE_MS = 140, SHOWN = 9;
+
+const PAUSE_MS = 140,
+  SHOWN = 9;
 
 export function palette(actions) {
   const dialog = document.getElementById("palette");
   if (!dialog || dialog.open) return;
   dialog.showModal();
-  const input = $("input", dialog), list = $("ul", dialog);
-  const places = $$("a[data-palette]").map((a) => ({ icon: a.dataset.palette, label: a.title, hint: "", href: a.href }));
-  if (dialog.dataset.newJob) places.splice(2, 0, { icon: "plus", label: "New job", hint: "n", href: dialog.dataset.newJob });
-  places.push({ icon: "moon", label: "Switch theme", hint: "t", run: actions.theme }, { icon: "keyboard", label: "Keyboard shortcuts", hint: "?", run: actions.keys });
-  let found = [], hits = [], at = 0, timer = 0, asked = 0;
+  const input = $("input", dialog),
+    list = $("ul", dialog);
+  const places = $$("a[data-palette]").map((a) => ({
+    icon: a.dataset.palette,
+    label: a.title,
+    hint: "",
+    href: a.href,
+  }));
+  if (dialog.dataset.newJob)
+    places.splice(2, 0, { icon: "plus", label: "New job", hint: "n", href: dialog.dataset.newJob });
+  places.push(
+    { icon: "moon", label: "Switch theme", hint: "t", run: actions.theme },
+    { icon: "keyboard", label: "Keyboard shortcuts", hint: "?", run: actions.keys },
+  );
+  let found = [],
+    hits = [],
+    at = 0,
+    timer = 0,
+    asked = 0;
 
-  const go = (hit) => { if (!hit) return; dialog.close(); hit.href ? location.assign(hit.href) : hit.run(); };
+  const go = (hit) => {
+    if (!hit) return;
+    dialog.close();
+    hit.href ? location.assign(hit.href) : hit.run();
+  };
   function paint() {
     const q = input.value.trim().toLowerCase();
     hits = [...places.filter((p) => p.label.toLowerCase().includes(q)), ...found].slice(0, SHOWN);
     at = Math.max(0, Math.min(at, hits.length - 1));
-    list.replaceChildren(...hits.map((hit, i) => {
-      const li = make("li", { role: "option", id: `po-${i}`, "aria-selected": String(i === at) }, icon(hit.icon), make("span", { class: "trunc" }, hit.label), make("span", { class: "hint" }, hit.hint));
-      li.onclick = () => go(hit);
-      li.onpointermove = () => { if (at !== i) { at = i; mark(); } };
-      return li;
-    }));
-    if (!hits.length) list.append(make("li", { role: "option", "aria-selected": "false", "aria-disabled": "true" }, `Nothing named “${input.value.trim()}”. Try a job, node or command.`));
+    list.replaceChildren(
+      ...hits.map((hit, i) => {
+        const li = make(
+          "li",
+          { role: "option", id: `po-${i}`, "aria-selected": String(i === at) },
+          icon(hit.icon),
+          make("span", { class: "trunc" }, hit.label),
+          make("span", { class: "hint" }, hit.hint),
+        );
+        li.onclick = () => go(hit);
+        li.onpointermove = () => {
+          if (at !== i) {
+            at = i;
+            mark();
+          }
+        };
+        return li;
+      }),
+    );
+    if (!hits.length)
+      list.append(
+        make(
+          "li",
+          { role: "option", "aria-selected": "false", "aria-disabled": "true" },
+          `Nothing named “${input.value.trim()}”. Try a job, node or command.`,
+        ),
+      );
     mark();
   }
   function mark() {
-    $$("li[id]", list).forEach((li, i) => li.setAttribute("aria-selected", String(i === at)));
-    hits.length ? input.setAttribute("aria-activedescendant", `po-${at}`) : input.removeAttribute("aria-activedescendant");
+    for (const [i, li] of $$("li[id]", list).entries()) li.setAttribute("aria-selected", String(i === at));
+    hits.length
+      ? input.setAttribute("aria-activedescendant", `po-${at}`)
+      : input.removeAttribute("aria-activedescendant");
     list.children[at]?.scrollIntoView({ block: "nearest" });
   }
   async function ask() {
-    const mine = ++asked, url = new URL(dialog.dataset.find, location.href);
+    const mine = ++asked,
+      url = new URL(dialog.dataset.find, location.href);
     url.searchParams.set("q", input.value.trim());
     const answer = await fetch(url, { headers: { Accept: "application/json" } }).catch(() => null);
     if (!answer?.ok || mine !== asked) return;
     found = (await answer.json()).items;
     paint();
   }
-  input.value = ""; paint(); ask(); input.focus();
-  input.oninput = () => { at = 0; paint(); clearTimeout(timer); timer = setTimeout(ask, PAUSE_MS); };
+  input.value = "";
+  paint();
+  ask();
+  input.focus();
+  input.oninput = () => {
+    at = 0;
+    paint();
+    clearTimeout(timer);
+    timer = setTimeout(ask, PAUSE_MS);
+  };
   input.onkeydown = (e) => {
-    if (e.key === "ArrowDown" || e.key === "ArrowUp") { e.preventDefault(); at = (at + (e.key === "ArrowDown" ? 1 : -1) + hits.length) % (hits.length || 1); mark(); }
-    if (e.key === "Enter") { e.preventDefault(); go(hits[at]); }
+    if (e.key === "ArrowDown" || e.key === "ArrowUp") {
+      e.preventDefault();
+      at = (at + (e.key === "ArrowDown" ? 1 : -1) + hits.length) % (hits.length || 1);
+      mark();
+    }
+    if (e.key === "Enter") {
+      e.preventDefault();
+      go(hits[at]);
+    }
   };
 }

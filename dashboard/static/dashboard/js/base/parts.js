@@ -4,22 +4,36 @@ import { fetchParts, swap } from "./dom.js";
 import { localTimes } from "./format.js";
 import { live } from "./live.js";
 
-export function refresher(url, done = () => {}, pause = 150) {
-  let busy = false, again = false, timer = 0;
+const AFTER_FAILURE_MS = 2000;
+
+// Puts each part in the place of the one with its id; returns those that differed.
+export const swapAll = (parts) => parts.filter((part) => part.id && swap(part));
+
+export function refresher(url, { put = swapAll, pause = 300 } = {}) {
+  let busy = false,
+    again = false,
+    timer = 0;
   async function run() {
     timer = 0;
-    if (!live.on || document.hidden) { again = true; return; }
-    busy = true; again = false;
+    again = !live.on || document.hidden;
+    if (again) return;
+    let wait = pause;
+    busy = true;
     try {
       const parts = await fetchParts(url);
-      parts.forEach((part) => localTimes(part));
-      const fresh = parts.filter((part) => part.id && swap(part));
-      done(parts, fresh);
-    } catch { again = true; }
+      for (const part of parts) localTimes(part);
+      put(parts);
+    } catch {
+      again = true;
+      wait = AFTER_FAILURE_MS;
+    }
     busy = false;
-    if (again) plan(2000);
+    if (again) plan(wait);
   }
-  const plan = (wait = pause) => { if (busy) again = true; else timer ||= setTimeout(run, wait); };
+  const plan = (wait = pause) => {
+    if (busy) again = true;
+    else if (!timer) timer = setTimeout(run, wait);
+  };
   live.watch(() => live.on && again && !busy && plan());
   document.addEventListener("visibilitychange", () => !document.hidden && again && !busy && plan());
   return () => plan();

@@ -8,11 +8,20 @@ export function toast(title, text = "", tone = "grey", shape = "info") {
   tend(t);
 }
 function tend(t) {
-  const button = make("button", { class: "btn btn-quiet btn-sm btn-icon", type: "button", "aria-label": "Dismiss" }, icon("x"));
+  const button = make(
+    "button",
+    { class: "btn btn-quiet btn-sm btn-icon", type: "button", "aria-label": "Dismiss" },
+    icon("x"),
+  );
   button.onclick = () => t.remove();
   $("strong", t).after(button);
   let timer;
-  const start = () => (timer = setTimeout(() => t.remove(), 6000)), hold = () => clearTimeout(timer);
-  t.onpointerenter = t.onfocusin = hold; t.onpointerleave = t.onfocusout = start; start();
+  const start = () => {
+    timer = setTimeout(() => t.remove(), 6000);
+  };
+  const hold = () => clearTimeout(timer);
+  t.onpointerenter = t.onfocusin = hold;
+  t.onpointerleave = t.onfocusout = start;
+  start();
 }
 export const tendPrinted = () => $$(".ty-toasts .ty-toast").forEach(tend);

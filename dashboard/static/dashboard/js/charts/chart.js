@@ -2,38 +2,38 @@
 // Cards with the same `sync` share cursor and zoom: drag to zoom, double click to go back.
 import uPlot from "../../vendor/uPlot.esm.min.js";
 import { $, $$, make, svg } from "../base/dom.js";
-import { bytes, clock, figure, group, seconds } from "../base/format.js";
+import { figure } from "../base/format.js";
 import { setText } from "../base/live.js";
-import { crosses, marks } from "./marks.js";
+import { dotted, options } from "./options.js";
+import { FORMAT } from "./scales.js";
 import { band, lower, thin } from "./series.js";
+import { table } from "./table.js";
 
-const DRAWN = 600, MOST_LINES = 8, KEEP = 0.9, PAGE = 10;
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const fade = (c, a) => `color-mix(in srgb, ${c} ${a}%, transparent)`;
-const short = (v) => { const a = Math.abs(v); return a >= 1e6 ? `${+(v / 1e6).toFixed(1)}M` : a >= 1000 ? `${+(v / 1000).toFixed(1)}k` : a && a < 0.001 ? v.toExponential(0) : String(+v.toPrecision(4)); };
-const FORMAT = {
-  plain: { value: figure, axis: short }, percent: { value: (v) => `${v.toFixed(1)} %`, axis: short }, ms: { value: (v) => `${v < 10 ? v.toFixed(2) : v.toFixed(1)} ms`, axis: short },
-  rate: { value: (v) => (v >= 100 ? group(v) : v.toFixed(1)), axis: short }, bytes: { value: bytes, axis: bytes }, watts: { value: (v) => `${v.toFixed(0)} W`, axis: short }, degrees: { value: (v) => `${v.toFixed(0)} °C`, axis: short },
-};
-const moment = (v) => new Date(v * 1000);
-// Steps are whole. Less than a minute between two ticks needs seconds to tell them apart.
-const X = {
-  step: { value: group, axis: short, name: "Step", wide: 44, incrs: [...Array(36)].map((_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)) },
-  clock: { value: (v) => seconds(moment(v)), axis: (v, every) => (every < 60 ? seconds : clock)(moment(v)), name: "Time", wide: 60, incrs: [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200] },
-};
-const alone = (y) => y.filter(Number.isFinite).length === 1;
-const views = new Map(), cards = new Set();
+const DRAWN = 600,
+  MOST_LINES = 8,
+  KEEP = 0.9,
+  PAGE = 10;
+const views = new Map(),
+  cards = new Set();
 
 function smooth(y) {
-  let sum = 0, weight = 0;
-  return y.map((v) => { if (!Number.isFinite(v)) return v; weight = weight * KEEP + 1 - KEEP; sum = sum * KEEP + v * (1 - KEEP); return sum / weight; });
+  let sum = 0,
+    weight = 0;
+  return y.map((v) => {
+    if (!Number.isFinite(v)) return v;
+    weight = weight * KEEP + 1 - KEEP;
+    sum = sum * KEEP + v * (1 - KEEP);
+    return sum / weight;
+  });
 }
 // A drag is told to every card of the group; only the first may answer, the others already stand in the new view.
 let zooming = false;
 function zoom(sync, view) {
   if (zooming) return;
   zooming = true;
-  setTimeout(() => (zooming = false));
+  setTimeout(() => {
+    zooming = false;
+  });
   view ? views.set(sync, view) : views.delete(sync);
   for (const c of cards) if (c.spec.sync === sync) c.draw();
 }
@@ -41,42 +41,88 @@ function zoom(sync, view) {
 export class Chart {
   // spec: {key, x: "step" | "clock", format, zero, log, sync, read() → [{label, s, x, y, dash, sparse}], starts() → [{x, label}]}
   constructor(el, spec) {
-    Object.assign(this, { el, spec, plot: $(".ty-plot", el), key: $(".ty-legend", el), log: !!spec.log, smooth: false, hidden: new Set(), shape: "", seen: false });
+    Object.assign(this, {
+      el,
+      spec,
+      plot: $(".ty-plot", el),
+      key: $(".ty-legend", el),
+      log: !!spec.log,
+      smooth: false,
+      hidden: new Set(),
+      shape: "",
+      seen: false,
+    });
     this.title = $("h3", el).textContent;
     this.plot.setAttribute("aria-label", `${this.title} by ${spec.x === "clock" ? "time" : "step"}`);
-    for (const b of $$("[data-tool]", el)) b.onclick = () => this.set(b.dataset.tool, b.getAttribute("aria-pressed") !== "true");
+    for (const b of $$("[data-tool]", el))
+      b.onclick = () => this.set(b.dataset.tool, b.getAttribute("aria-pressed") !== "true");
     this.plot.tabIndex = 0;
     this.plot.onkeydown = (e) => this.press(e);
     this.plot.onblur = () => this.u?.setCursor({ left: -10, top: -10 });
-    new IntersectionObserver((es) => { this.seen = es.at(-1).isIntersecting; if (this.seen) this.draw(); }, { rootMargin: "300px" }).observe(el);
+    new IntersectionObserver(
+      (es) => {
+        this.seen = es.at(-1).isIntersecting;
+        if (this.seen) this.draw();
+      },
+      { rootMargin: "300px" },
+    ).observe(el);
     new ResizeObserver(() => this.u?.setSize(this.size())).observe(this.plot);
     cards.add(this);
   }
-  size() { return { width: this.plot.clientWidth, height: this.plot.clientHeight }; }
-  has(tool) { return !!$(`[data-tool=${tool}]`, this.el); }
+  zoom(view) {
+    zoom(this.spec.sync, view);
+  }
+  size() {
+    return { width: this.plot.clientWidth, height: this.plot.clientHeight };
+  }
+  has(tool) {
+    return !!$(`[data-tool=${tool}]`, this.el);
+  }
   set(tool, on) {
     $(`[data-tool=${tool}]`, this.el)?.setAttribute("aria-pressed", String(on));
-    if (tool === "table") { this.plot.hidden = on; $(".ty-chart-table", this.el)?.remove(); this.rows = on; } else this[tool] = on;
+    if (tool === "table") {
+      this.plot.hidden = on;
+      $(".ty-chart-table", this.el)?.remove();
+      this.rows = on;
+    } else this[tool] = on;
     this.shape = "";
     this.draw();
-    this.spec.changed?.(this, tool, on);
+    this.spec.changed?.(tool, on);
   }
   lines() {
     let lines = this.spec.read().filter((l) => l.x.length);
     this.banded = lines.length > MOST_LINES;
-    if (this.banded) lines = band(lines, lines.map((l) => l.label));
+    if (this.banded)
+      lines = band(
+        lines,
+        lines.map((l) => l.label),
+      );
     return lines;
   }
   draw(unseen = false) {
-    if (!this.seen && !unseen || !this.plot.clientWidth && !this.rows) return;
+    if ((!this.seen && !unseen) || (!this.plot.clientWidth && !this.rows)) return;
     this.all = this.lines();
-    const drawn = this.all.map((l) => this.cut(l.x, l.y)), columns = this.columns(drawn);
-    const shape = JSON.stringify([this.all.map((l) => [l.label, l.s, !!l.sparse, alone(l.y)]), this.log, this.smooth, [...this.hidden]]);
+    const drawn = this.all.map((l) => this.cut(l.x, l.y)),
+      columns = this.columns(drawn);
+    const shape = JSON.stringify([
+      this.all.map((l) => [l.label, l.s, dotted(l)]),
+      this.log,
+      this.smooth,
+      [...this.hidden],
+    ]);
     const changed = shape !== this.shape;
     this.shape = shape;
     if (changed) this.legend();
-    if (this.rows) { this.values(); return this.table(); }
-    if (changed) this.build(columns); else this.u.batch(() => { this.u.setData(columns, false); this.u.setScale("x", this.extent(columns[0])); });
+    if (this.rows) {
+      this.values();
+      return this.table();
+    }
+    if (changed) this.build(columns);
+    else
+      this.u.batch(() => {
+        this.u.setData(columns, false);
+        this.u.setScale("x", this.extent(columns[0]));
+      });
     this.values(this.u.cursor.idx);
   }
   extent(x) {
@@ -86,60 +132,65 @@ export class Chart {
   }
   // The part in view, one point beyond each edge, as many points as the plot can show.
   cut(x, y) {
-    const view = views.get(this.spec.sync), smoothed = this.smooth ? smooth(y) : null;
-    const a = view ? Math.max(0, lower(x, view.min) - 1) : 0, b = view ? Math.min(x.length, lower(x, view.max) + 2) : x.length;
+    const view = views.get(this.spec.sync),
+      smoothed = this.smooth ? smooth(y) : null;
+    const a = view ? Math.max(0, lower(x, view.min) - 1) : 0,
+      b = view ? Math.min(x.length, lower(x, view.max) + 2) : x.length;
     return [y, smoothed].map((v) => v && thin(x.slice(a, b), v.slice(a, b), DRAWN));
   }
   columns(drawn) {
     const clean = (v) => (!Number.isFinite(v) || (this.log && v <= 0) ? null : v);
-    this.bad = drawn.flatMap(([raw], i) => (this.hidden.has(this.all[i].label) ? [] : raw.x.flatMap((x, k) => (raw.y[k] === null || Number.isFinite(raw.y[k]) ? [] : [{ x, word: figure(raw.y[k]) }]))));
-    const tables = drawn.flatMap(([raw, soft], i) => (soft && !this.all[i].sparse ? [raw, soft] : [raw]).map((t) => [t.x, t.y.map(clean)]));
+    this.bad = drawn.flatMap(([raw], i) =>
+      this.hidden.has(this.all[i].label)
+        ? []
+        : raw.x.flatMap((x, k) =>
+            raw.y[k] === null || Number.isFinite(raw.y[k]) ? [] : [{ x, word: figure(raw.y[k]) }],
+          ),
+    );
+    const tables = drawn.flatMap(([raw, soft], i) =>
+      (soft && !this.all[i].sparse ? [raw, soft] : [raw]).map((t) => [t.x, t.y.map(clean)]),
+    );
     return tables.length ? uPlot.join(tables) : [[]];
   }
   build(columns) {
     this.u?.destroy();
-    const { spec } = this, x = X[spec.x], y = FORMAT[spec.format], axis = css("--ty-axis"), font = `11px ${getComputedStyle(document.body).fontFamily}`;
-    const series = [{}];
-    this.all.forEach((l) => {
-      const c = css(`--ty-s${l.s}`), show = !this.hidden.has(l.label), base = { show, dash: l.dash ? [5, 4] : undefined, points: { show: !!l.sparse || alone(l.y), size: 4, fill: c, width: 0 } };
-      if (this.smooth && !l.sparse) series.push({ ...base, stroke: fade(c, 22), width: 1 });
-      series.push({ ...base, label: l.label, stroke: c, width: 1.6 });
-      l.at = series.length - 1;
-    });
-    const range = (u, lo, hi) => (lo == null ? [0, 1] : this.log ? uPlot.rangeLog(lo, hi, 10, false) : uPlot.rangeNum(spec.zero ? 0 : lo, hi, { min: { pad: 0.06, soft: 0, mode: 3 }, max: { pad: 0.08, mode: 0 } }));
-    this.u = new uPlot({
-      ...this.size(), series, legend: { show: false }, padding: [(spec.starts?.() ?? []).length ? 20 : 10, 14, 0, 0], focus: { alpha: this.smooth ? 1 : 0.3 },
-      cursor: {
-        sync: { key: spec.sync, setSeries: false, scales: ["x", null] }, drag: { x: true, y: false, setScale: false }, points: { size: 6, width: 1.5 }, focus: { prox: 16 },
-        dataIdx: (u, s, i) => { let k = i; while (k > 0 && u.data[s][k] == null) k--; return k; },
-        bind: { dblclick: () => () => zoom(spec.sync, null) },
-      },
-      scales: { x: { time: false, auto: false, range: (u, lo, hi) => [lo, hi] }, y: { distr: this.log ? 3 : 1, range } },
-      axes: [
-        { stroke: axis, font, size: 26, gap: 6, space: (u, i, lo, hi, px) => (px < 340 ? x.wide : 66), grid: { show: false }, ticks: { show: false }, values: (u, vs, i, space, every) => vs.map((v) => x.axis(v, every)), incrs: x.incrs },
-        { stroke: axis, font, size: spec.format === "bytes" ? 58 : 44, gap: 6, space: 34, grid: { stroke: css("--ty-grid"), width: 1 }, ticks: { show: false }, values: (u, vs) => vs.map((v) => (v == null ? "" : y.axis(v))) },
-      ],
-      bands: this.banded ? [{ series: [1, 3], fill: fade(css("--ty-s1"), 14) }] : [],
-      hooks: {
-        drawClear: [(u) => marks(u, spec.starts?.() ?? [])], draw: [(u) => crosses(u, this.bad ?? [])], setCursor: [(u) => this.values(u.cursor.idx)],
-        setSelect: [(u) => { const { left, width } = u.select; if (width > 4) { u.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false); zoom(spec.sync, { min: u.posToVal(left, "x"), max: u.posToVal(left + width, "x") }); } }],
-      },
-    }, columns, this.plot);
+    this.u = new uPlot(options(this), columns, this.plot);
     this.u.over.setAttribute("aria-hidden", "true");
     this.u.setScale("x", this.extent(columns[0]));
   }
   legend() {
-    const focused = this.key.contains(document.activeElement) ? $$("button", this.key).indexOf(document.activeElement) : -1;
+    const focused = this.key.contains(document.activeElement)
+      ? $$("button", this.key).indexOf(document.activeElement)
+      : -1;
     this.key.classList.toggle("is-many", this.all.length > 4);
-    this.key.replaceChildren(...this.all.map((l) => {
-      const line = svg("line", { x1: 0, x2: 16, y1: 5, y2: 5, stroke: "currentColor", "stroke-width": 2.5, ...(l.dash && { "stroke-dasharray": "4 3" }) });
-      l.out = make("span", { class: "v" });
-      const b = make("button", { type: "button", class: `s${l.s}`, "aria-pressed": String(!this.hidden.has(l.label)), title: l.label }, svg("svg", { "aria-hidden": "true" }, line), make("span", { class: "k trunc" }, l.label), l.out);
-      b.onclick = () => { this.hidden.has(l.label) ? this.hidden.delete(l.label) : this.hidden.add(l.label); this.draw(); };
-      b.onpointerenter = () => this.u?.setSeries(this.at(l.label), { focus: true });
-      b.onpointerleave = () => this.u?.setSeries(null, { focus: true });
-      return b;
-    }));
+    this.key.replaceChildren(
+      ...this.all.map((l) => {
+        const line = svg("line", {
+          x1: 0,
+          x2: 16,
+          y1: 5,
+          y2: 5,
+          stroke: "currentColor",
+          "stroke-width": 2.5,
+          ...(l.dash && { "stroke-dasharray": "4 3" }),
+        });
+        l.out = make("span", { class: "v" });
+        const b = make(
+          "button",
+          { type: "button", class: `s${l.s}`, "aria-pressed": String(!this.hidden.has(l.label)), title: l.label },
+          svg("svg", { "aria-hidden": "true" }, line),
+          make("span", { class: "k trunc" }, l.label),
+          l.out,
+        );
+        b.onclick = () => {
+          this.hidden.has(l.label) ? this.hidden.delete(l.label) : this.hidden.add(l.label);
+          this.draw();
+        };
+        b.onpointerenter = () => this.u?.setSeries(this.at(l.label), { focus: true });
+        b.onpointerleave = () => this.u?.setSeries(null, { focus: true });
+        return b;
+      }),
+    );
     this.outs = this.all.map((l) => l.out);
     if (focused >= 0) this.key.children[focused]?.focus();
   }
@@ -147,42 +198,75 @@ export class Chart {
   press(e) {
     const x = this.u?.data[0];
     if (!x?.length || e.ctrlKey || e.metaKey || e.altKey) return;
-    const { min, max } = this.u.scales.x, first = lower(x, min), last = lower(x, max + 1e-9) - 1, at = this.u.cursor.idx ?? last;
-    const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -PAGE, PageDown: PAGE, Home: -x.length, End: x.length }[e.key], scale = { "+": 0.5, "=": 0.5, "-": 2 }[e.key];
-    if (move) this.u.setCursor({ left: this.u.valToPos(x[Math.min(last, Math.max(first, at + move))], "x"), top: this.u.over.clientHeight / 2 }, true, true);
+    const { min, max } = this.u.scales.x,
+      first = lower(x, min),
+      last = lower(x, max + 1e-9) - 1,
+      at = this.u.cursor.idx ?? last;
+    const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -PAGE, PageDown: PAGE, Home: -x.length, End: x.length }[e.key],
+      scale = { "+": 0.5, "=": 0.5, "-": 2 }[e.key];
+    if (move)
+      this.u.setCursor(
+        {
+          left: this.u.valToPos(x[Math.min(last, Math.max(first, at + move))], "x"),
+          top: this.u.over.clientHeight / 2,
+        },
+        true,
+        true,
+      );
     else if (scale) {
       const to = { min: x[at] - (x[at] - min) * scale, max: x[at] + (max - x[at]) * scale };
-      if (to.max > to.min) zoom(this.spec.sync, scale > 1 && to.min <= this.all[0].x[0] && to.max >= this.all[0].x.at(-1) ? null : to);
-    } else if (e.key === "0") zoom(this.spec.sync, null);
+      if (to.max > to.min)
+        this.zoom(scale > 1 && to.min <= this.all[0].x[0] && to.max >= this.all[0].x.at(-1) ? null : to);
+    } else if (e.key === "0") this.zoom(null);
     else return;
     e.preventDefault();
   }
-  at(label) { return this.u.series.findIndex((s) => s.label === label); }
+  at(label) {
+    return this.u.series.findIndex((s) => s.label === label);
+  }
   // The latest values, or those under the cursor.
   values(i) {
-    const format = FORMAT[this.spec.format].value, x = i == null ? null : this.u.data[0][i];
+    const format = FORMAT[this.spec.format].value,
+      x = i == null ? null : this.u.data[0][i];
     const texts = this.all.map((l) => {
-      const k = x == null ? l.x.length - 1 : lower(l.x, x + 1e-9) - 1, v = l.y[k];
+      const k = x == null ? l.x.length - 1 : lower(l.x, x + 1e-9) - 1,
+        v = l.y[k];
       return v == null ? "no data" : Number.isFinite(v) ? format(v) : figure(v);
     });
-    texts.forEach((t, k) => setText(this.outs[k], t));
-    if (x == null) this.plot.setAttribute("aria-label", `${this.title}: ${this.all.map((l, k) => `${l.label} ${texts[k]}`).join(", ") || "no data yet"}.`);
+    for (const [k, text] of texts.entries()) setText(this.outs[k], text);
+    if (x == null)
+      this.plot.setAttribute(
+        "aria-label",
+        `${this.title}: ${this.all.map((l, k) => `${l.label} ${texts[k]}`).join(", ") || "no data yet"}.`,
+      );
   }
   table() {
-    const x = X[this.spec.x], format = FORMAT[this.spec.format].value, longest = this.all.reduce((a, b) => (b.x.length > a.x.length ? b : a), { x: [] });
-    const at = [...new Set([...Array(12)].map((_, i) => Math.round((i * (longest.x.length - 1)) / 11)))].filter((i) => i >= 0).map((i) => longest.x[i]);
-    const cell = (l, v) => { const k = lower(l.x, v + 1e-9) - 1; return k < 0 || l.y[k] == null ? "–" : Number.isFinite(l.y[k]) ? format(l.y[k]) : figure(l.y[k]); };
-    const row = (tag, texts) => make("tr", {}, ...texts.map((t) => make(tag, { class: "n", ...(tag === "th" && { scope: "col" }) }, t)));
-    const body = make("table", { class: "ty-table is-compact" }, make("thead", {}, row("th", [x.name, ...this.all.map((l) => l.label)])), make("tbody", {}, ...at.map((v) => row("td", [x.value(v), ...this.all.map((l) => cell(l, v))]))));
-    const box = make("div", { class: "ty-scroll ty-chart-table ty-plot", tabindex: 0, role: "region", "aria-label": `${this.title}, values` }, body), old = $(".ty-chart-table", this.el);
-    old ? old.replaceChildren(body) : this.plot.after(box);
+    const old = $(".ty-chart-table", this.el),
+      fresh = table(this);
+    if (old) return old.replaceChildren(fresh);
+    const label = `${this.title}, values`;
+    this.plot.after(
+      make(
+        "div",
+        { class: "ty-scroll ty-chart-table ty-plot", tabindex: 0, role: "region", "aria-label": label },
+        fresh,
+      ),
+    );
   }
 }
-export const drawAll = () => cards.forEach((c) => c.draw());
-addEventListener("beforeprint", () => cards.forEach((c) => c.draw(true)));
-new MutationObserver(() => cards.forEach((c) => { c.shape = ""; c.draw(); })).observe(document.documentElement, { attributeFilter: ["data-bs-theme"] });
-for (const b of $$("[data-all]")) b.addEventListener("click", () => {
-  const on = b.getAttribute("aria-pressed") !== "true", tool = b.dataset.all;
-  b.setAttribute("aria-pressed", String(on));
-  cards.forEach((c) => c.has(tool) && c.set(tool, on));
-});
+const drawEach = (unseen = false) => {
+  for (const c of cards) c.draw(unseen);
+};
+export const drawAll = () => drawEach();
+addEventListener("beforeprint", () => drawEach(true));
+new MutationObserver(() => {
+  for (const c of cards) c.shape = "";
+  drawEach();
+}).observe(document.documentElement, { attributeFilter: ["data-bs-theme"] });
+for (const b of $$("[data-all]"))
+  b.addEventListener("click", () => {
+    const on = b.getAttribute("aria-pressed") !== "true",
+      tool = b.dataset.all;
+    b.setAttribute("aria-pressed", String(on));
+    for (const c of cards) c.has(tool) && c.set(tool, on);
+  });

@@ -4,13 +4,21 @@ export const LIMIT = 2000;
 // Lowest and highest of each bucket, in order; first, last and values that are no numbers survive.
 export function thin(x, y, points) {
   if (x.length <= points) return { x, y };
-  const buckets = Math.max(1, Math.floor(points / 2) - 1), size = (x.length - 2) / buckets, keep = [0];
+  const buckets = Math.max(1, Math.floor(points / 2) - 1),
+    size = (x.length - 2) / buckets,
+    keep = [0];
   let odd = 0;
   for (let b = 0; b < buckets; b++) {
-    const from = 1 + Math.floor(b * size), to = 1 + Math.floor((b + 1) * size);
-    let low = -1, high = -1, bad = -1;
+    const from = 1 + Math.floor(b * size),
+      to = 1 + Math.floor((b + 1) * size);
+    let low = -1,
+      high = -1,
+      bad = -1;
     for (let i = from; i < to; i++) {
-      if (!Number.isFinite(y[i])) { if (bad < 0 && odd < 50) bad = i; continue; }
+      if (!Number.isFinite(y[i])) {
+        if (bad < 0 && odd < 50) bad = i;
+        continue;
+      }
       if (low < 0 || y[i] < y[low]) low = i;
       if (high < 0 || y[i] > y[high]) high = i;
     }
@@ -22,44 +30,79 @@ export function thin(x, y, points) {
 }
 
 export class Line {
-  constructor() { this.x = []; this.y = []; }
+  constructor() {
+    this.x = [];
+    this.y = [];
+  }
   add(xs, ys) {
     for (let i = 0; i < xs.length; i++) {
       if (this.x.length && xs[i] <= this.x[this.x.length - 1]) continue;
-      this.x.push(xs[i]); this.y.push(ys[i]);
+      this.x.push(xs[i]);
+      this.y.push(ys[i]);
       if (this.x.length > LIMIT) Object.assign(this, thin(this.x, this.y, LIMIT / 2));
     }
   }
-  get last() { return this.y.at(-1); }
+  get last() {
+    return this.y.at(-1);
+  }
 }
 
 // First index whose value is at least v.
 export function lower(x, v) {
-  let a = 0, b = x.length;
-  while (a < b) { const m = (a + b) >> 1; if (x[m] < v) a = m + 1; else b = m; }
+  let a = 0,
+    b = x.length;
+  while (a < b) {
+    const m = (a + b) >> 1;
+    if (x[m] < v) a = m + 1;
+    else b = m;
+  }
   return a;
 }
 
 // Lines on one x axis, each value held until its line's next one: for sums and bands over replicas.
 export function align(lines) {
-  const x = Float64Array.from(lines.flatMap((l) => l.x)).sort().reduce((all, v) => (v === all[all.length - 1] || all.push(v), all), []);
-  const columns = lines.map((l) => { let i = -1; return x.map((v) => { while (i + 1 < l.x.length && l.x[i + 1] <= v) i++; return i < 0 ? null : l.y[i]; }); });
+  const x = [...new Set(Float64Array.from(lines.flatMap((l) => l.x)).sort())];
+  const columns = lines.map((l) => {
+    let i = -1;
+    return x.map((v) => {
+      while (i + 1 < l.x.length && l.x[i + 1] <= v) i++;
+      return i < 0 ? null : l.y[i];
+    });
+  });
   return { x, columns };
 }
 export function total(lines) {
   if (lines.length === 1) return lines[0];
-  const { x, columns } = align(lines), whole = { x: [], y: [] };
-  x.forEach((v, i) => { if (columns.every((c) => c[i] != null)) { whole.x.push(v); whole.y.push(columns.reduce((sum, c) => sum + c[i], 0)); } });
+  const { x, columns } = align(lines),
+    whole = { x: [], y: [] };
+  x.forEach((v, i) => {
+    if (columns.every((c) => c[i] != null)) {
+      whole.x.push(v);
+      whole.y.push(columns.reduce((sum, c) => sum + c[i], 0));
+    }
+  });
   return whole;
 }
 export function band(lines, names) {
-  const { x, columns } = align(lines), low = [], mid = [], high = [];
+  const { x, columns } = align(lines),
+    low = [],
+    mid = [],
+    high = [];
   for (let i = 0; i < x.length; i++) {
-    const v = columns.map((c) => c[i]).filter(Number.isFinite).sort((a, b) => a - b);
-    low.push(v[0] ?? null); mid.push(v[v.length >> 1] ?? null); high.push(v.at(-1) ?? null);
+    const v = columns
+      .map((c) => c[i])
+      .filter(Number.isFinite)
+      .sort((a, b) => a - b);
+    low.push(v[0] ?? null);
+    mid.push(v[v.length >> 1] ?? null);
+    high.push(v.at(-1) ?? null);
   }
   const worst = columns.reduce((w, c, i) => ((c.at(-1) ?? -Infinity) > (columns[w].at(-1) ?? -Infinity) ? i : w), 0);
-  return [{ label: `Highest (${names[worst]})`, s: 2, x, y: high }, { label: `Median of ${lines.length}`, s: 1, x, y: mid }, { label: "Lowest", s: 3, x, y: low }];
+  return [
+    { label: `Highest (${names[worst]})`, s: 2, x, y: high },
+    { label: `Median of ${lines.length}`, s: 1, x, y: mid },
+    { label: "Lowest", s: 3, x, y: low },
+  ];
 }
 
 // What a later attempt did again replaces what the earlier one had done, and so it is with a replica that was replaced
@@ -68,8 +111,14 @@ export const order = (attempt, incarnation = 0) => attempt + incarnation / 1e6;
 
 // name → replica → order → Line.
 export class Store {
-  constructor() { this.names = new Map(); this.means = new Set(); }
-  clear() { this.names.clear(); this.means.clear(); }
+  constructor() {
+    this.names = new Map();
+    this.means = new Set();
+  }
+  clear() {
+    this.names.clear();
+    this.means.clear();
+  }
   // What a replica tells. A leader may speak for others: its `step_time_ms/worker 1` is worker 1's, and what it calls
   // `step_time_ms` alone the mean of theirs, which is shown nowhere beside them.
   tell(name, replica, attempt, xs, ys) {
@@ -85,12 +134,19 @@ export class Store {
   }
   // Lets go of what lies before x, for series by time that only show the recent past.
   forget(x) {
-    for (const replicas of this.names.values()) for (const attempts of replicas.values()) for (const line of attempts.values()) {
-      const n = lower(line.x, x);
-      if (n > 60) { line.x.splice(0, n); line.y.splice(0, n); }
-    }
+    for (const replicas of this.names.values())
+      for (const attempts of replicas.values())
+        for (const line of attempts.values()) {
+          const n = lower(line.x, x);
+          if (n > 60) {
+            line.x.splice(0, n);
+            line.y.splice(0, n);
+          }
+        }
   }
-  replicas(name) { return [...(this.names.get(name)?.keys() ?? [])].filter((r) => !this.means.has(`${name} ${r}`)); }
+  replicas(name) {
+    return [...(this.names.get(name)?.keys() ?? [])].filter((r) => !this.means.has(`${name} ${r}`));
+  }
   line(name, replica) {
     const attempts = [...(this.names.get(name)?.get(replica) ?? [])].sort((a, b) => b[0] - a[0]);
     if (attempts.length === 1) return attempts[0][1];
@@ -111,7 +167,12 @@ export class Store {
   // Where each later attempt begins, for the dashed lines.
   starts() {
     const first = new Map();
-    for (const replicas of this.names.values()) for (const attempts of replicas.values()) for (const [n, line] of attempts) if (line.x.length) first.set(n, Math.min(first.get(n) ?? Infinity, line.x[0]));
-    return [...first].filter(([n, x]) => n > 1 && Number.isInteger(n) && x > 1).map(([n, x]) => ({ x, label: `Attempt ${n}` }));
+    for (const replicas of this.names.values())
+      for (const attempts of replicas.values())
+        for (const [n, line] of attempts)
+          if (line.x.length) first.set(n, Math.min(first.get(n) ?? Infinity, line.x[0]));
+    return [...first]
+      .filter(([n, x]) => n > 1 && Number.isInteger(n) && x > 1)
+      .map(([n, x]) => ({ x, label: `Attempt ${n}` }));
   }
 }

@@ -2,27 +2,62 @@
 import { $, $$, make } from "../base/dom.js";
 import { exact, replicaName } from "../base/format.js";
 import { live } from "../base/live.js";
-const WINDOW = 2000, LONGEST = 4000, NEAR = 8;
+
+const WINDOW = 2000,
+  LONGEST = 4000,
+  NEAR = 8;
 // templatetags and views have the same two (`views/job_page.py`, which says what is no error).
-const ERROR = /^[EF]\d{4} (?!.*\bop_level_cost_estimator\.cc)|^Traceback|^\w*(Error|Exception)\b|\b(ERROR|CRITICAL|FATAL)\b/, WARNING = /^W\d{4} |\bWARN(ING)?\b|\w*Warning:/;
+const ERROR =
+    /^[EF]\d{4} (?!.*\bop_level_cost_estimator\.cc)|^Traceback|^\w*(Error|Exception)\b|\b(ERROR|CRITICAL|FATAL)\b/,
+  WARNING = /^W\d{4} |\bWARN(ING)?\b|\w*Warning:/;
 const level = (text) => (ERROR.test(text) ? "E" : WARNING.test(text) ? "W" : "I");
 
 export function logViewer(root, placeOf) {
-  const body = $(".ty-log-body", root), find = $("[data-log-find]", root), who = $("[data-log-who]", root), least = $("[data-log-level]", root), follow = $("[data-log-follow]", root), wrap = $("[data-log-wrap]", root);
-  let waiting = [], frame = 0, dropped = 0, moving = false;
+  const body = $(".ty-log-body", root),
+    find = $("[data-log-find]", root),
+    who = $("[data-log-who]", root),
+    least = $("[data-log-level]", root),
+    follow = $("[data-log-follow]", root),
+    wrap = $("[data-log-wrap]", root);
+  let waiting = [],
+    frame = 0,
+    dropped = 0,
+    moving = false;
   const open = new Map();
 
-  const shown = (l) => (!who.value || l.dataset.who === who.value) && (!least.value || least.value.includes(l.dataset.level) || (least.value === "W" && l.dataset.level === "E")) && (!find.value || $(".m", l).textContent.toLowerCase().includes(find.value.toLowerCase()));
-  const filter = () => { $$(".ty-line", body).forEach((l) => (l.hidden = !shown(l))); if (following()) toEnd(); };
+  const shown = (l) =>
+    (!who.value || l.dataset.who === who.value) &&
+    (!least.value || least.value.includes(l.dataset.level) || (least.value === "W" && l.dataset.level === "E")) &&
+    (!find.value || $(".m", l).textContent.toLowerCase().includes(find.value.toLowerCase()));
+  const filter = () => {
+    for (const l of $$(".ty-line", body)) l.hidden = !shown(l);
+    if (following()) toEnd();
+  };
   const following = () => follow.getAttribute("aria-pressed") === "true";
-  const toEnd = () => { moving = true; body.scrollTop = body.scrollHeight; requestAnimationFrame(() => (moving = false)); };
+  const toEnd = () => {
+    moving = true;
+    body.scrollTop = body.scrollHeight;
+    requestAnimationFrame(() => {
+      moving = false;
+    });
+  };
 
   function element({ at, replica, text }) {
-    const lv = level(text), words = text.length > LONGEST ? `${text.slice(0, LONGEST)}… (${text.length - LONGEST} characters more are in the log)` : text;
+    const lv = level(text),
+      words =
+        text.length > LONGEST
+          ? `${text.slice(0, LONGEST)}… (${text.length - LONGEST} characters more are in the log)`
+          : text;
     const m = make("span", { class: "m" });
     if (lv !== "I") m.append(make("span", { class: "lv" }, lv === "W" ? "warning" : "error"));
     m.append(words);
-    const l = make("div", { class: `ty-line s${(placeOf(replica) % 8) + 1}`, "data-level": lv, "data-who": replica }, make("span", { class: "t" }, exact(new Date(at * 1000))), make("span", { class: "src" }, make("span", { class: "ty-key" }), replicaName(replica)), m);
+    const l = make(
+      "div",
+      { class: `ty-line s${(placeOf(replica) % 8) + 1}`, "data-level": lv, "data-who": replica },
+      make("span", { class: "t" }, exact(new Date(at * 1000))),
+      make("span", { class: "src" }, make("span", { class: "ty-key" }), replicaName(replica)),
+      m,
+    );
     l.hidden = !shown(l);
     return l;
   }
@@ -30,11 +65,15 @@ export function logViewer(root, placeOf) {
     frame = 0;
     if (!live.on || !waiting.length) return;
     const fresh = waiting.slice(-WINDOW);
-    dropped += waiting.length - fresh.length; waiting = [];
+    dropped += waiting.length - fresh.length;
+    waiting = [];
     $("p.ty-log-sep", body)?.remove();
     body.append(...fresh.map(element));
     const lines = body.getElementsByClassName("ty-line");
-    while (lines.length > WINDOW) { lines[0].remove(); dropped++; }
+    while (lines.length > WINDOW) {
+      lines[0].remove();
+      dropped++;
+    }
     if (dropped) {
       const note = $("div.ty-log-sep", body) ?? make("div", { class: "ty-log-sep" });
       note.textContent = "Earlier lines are in the downloaded log";
@@ -42,15 +81,35 @@ export function logViewer(root, placeOf) {
     }
     if (following()) toEnd();
   }
-  const plan = () => { frame ||= requestAnimationFrame(flush); };
+  const plan = () => {
+    if (!frame) frame = requestAnimationFrame(flush);
+  };
   live.watch(plan);
-  [find, who, least].forEach((input) => input.addEventListener("input", filter));
+  for (const input of [find, who, least]) input.addEventListener("input", filter);
   wrap.addEventListener("click", () => wrap.setAttribute("aria-pressed", String(root.classList.toggle("is-wrap"))));
-  follow.addEventListener("click", () => { follow.setAttribute("aria-pressed", String(!following())); if (following()) toEnd(); });
-  body.addEventListener("scroll", () => { if (!moving) follow.setAttribute("aria-pressed", String(body.scrollTop + body.clientHeight > body.scrollHeight - NEAR)); }, { passive: true });
+  follow.addEventListener("click", () => {
+    follow.setAttribute("aria-pressed", String(!following()));
+    if (following()) toEnd();
+  });
+  body.addEventListener(
+    "scroll",
+    () => {
+      if (!moving)
+        follow.setAttribute("aria-pressed", String(body.scrollTop + body.clientHeight > body.scrollHeight - NEAR));
+    },
+    { passive: true },
+  );
   toEnd();
   return {
-    reset(lines) { open.clear(); waiting = []; dropped = 0; body.replaceChildren(); waiting.push(...lines); plan(); if (!lines.length) body.append(make("p", { class: "ty-log-sep" }, "No output")); },
+    reset(lines) {
+      open.clear();
+      waiting = [];
+      dropped = 0;
+      body.replaceChildren();
+      waiting.push(...lines);
+      plan();
+      if (!lines.length) body.append(make("p", { class: "ty-log-sep" }, "No output"));
+    },
     // Output arrives in pieces: the end of one may be the middle of a line.
     add({ at, replica, text }) {
       const pieces = ((open.get(replica) ?? "") + text).split("\n");
@@ -58,7 +117,22 @@ export function logViewer(root, placeOf) {
       for (const piece of pieces) waiting.push({ at, replica, text: piece });
       plan();
     },
-    choose(replica, errors = false) { who.value = replica; least.value = errors ? "E" : ""; filter(); if (errors) { const first = $$(".ty-line[data-level=E]", body).find((l) => !l.hidden); first?.scrollIntoView({ block: "center" }); } },
-    replicas(names) { const had = who.value; who.replaceChildren(make("option", { value: "" }, "All replicas"), ...names.map((n) => make("option", { value: n }, replicaName(n)))); who.value = names.includes(had) ? had : ""; },
+    choose(replica, errors = false) {
+      who.value = replica;
+      least.value = errors ? "E" : "";
+      filter();
+      if (errors) {
+        const first = $$(".ty-line[data-level=E]", body).find((l) => !l.hidden);
+        first?.scrollIntoView({ block: "center" });
+      }
+    },
+    replicas(names) {
+      const had = who.value;
+      who.replaceChildren(
+        make("option", { value: "" }, "All replicas"),
+        ...names.map((n) => make("option", { value: n }, replicaName(n))),
+      );
+      who.value = names.includes(had) ? had : "";
+    },
   };
 }

@@ -2,18 +2,42 @@
 // changes, the printed parts are fetched again.
 import { $, $$, icon, make } from "../base/dom.js";
 import { bytes, clock, figure, group, localTimes, num, percent, replicaName, span } from "../base/format.js";
-import { gantt } from "./gantt.js";
-import { jobCharts } from "./charts.js";
-import { logViewer } from "./log.js";
 import { painter, say, setText } from "../base/live.js";
-import { refresher } from "../base/parts.js";
-import { Store, order } from "../charts/series.js";
+import { refresher, swapAll } from "../base/parts.js";
 import { feed } from "../base/socket.js";
-const TONES = { submitted: "grey", launching: "teal", running: "blue", restarting: "violet", pausing: "amber", paused: "amber", stopping: "grey", succeeded: "green", failed: "red", stopped: "grey", lost: "red", assigned: "grey", starting: "teal", exited: "grey" };
-const RECENT_S = 900, AFTER_S = 10;
+import { order, Store } from "../charts/series.js";
+import { jobCharts } from "./charts.js";
+import { gantt } from "./gantt.js";
+import { logViewer } from "./log.js";
 
-const page = $("[data-job]"), store = new Store(), load = new Store(), nodeNames = new Map();
-let job = null, cursors = {}, logEnds = {}, shownState = "", beats = {};
+const TONES = {
+  submitted: "grey",
+  launching: "teal",
+  running: "blue",
+  restarting: "violet",
+  pausing: "amber",
+  paused: "amber",
+  stopping: "grey",
+  succeeded: "green",
+  failed: "red",
+  stopped: "grey",
+  lost: "red",
+  assigned: "grey",
+  starting: "teal",
+  exited: "grey",
+};
+const RECENT_S = 900,
+  AFTER_S = 10;
+
+const page = $("[data-job]"),
+  store = new Store(),
+  load = new Store(),
+  nodeNames = new Map();
+let job = null,
+  cursors = {},
+  logEnds = {},
+  shownState = "",
+  beats = {};
 const rows = () => $$("#replicas [data-replica]");
 const places = new Map();
 function readRows() {
@@ -34,62 +58,111 @@ function showTfConfig() {
   chosen = choice.value;
   for (const p of $$("[data-tf-of]")) p.hidden = p.dataset.tfOf !== chosen;
 }
-addEventListener("input", (e) => { if (e.target.id === "tf-replica") { chosen = e.target.value; showTfConfig(); } });
+addEventListener("input", (e) => {
+  if (e.target.id === "tf-replica") {
+    chosen = e.target.value;
+    showTfConfig();
+  }
+});
 showTfConfig();
-const log = logViewer($(".ty-log"), placeOf), charts = jobCharts({ store, load, placeOf, nodeNames });
-const paint = painter(() => { charts.draw(); figures(); gantt(renew); });
-const renew = refresher(page.dataset.state, (parts, fresh) => {
-  if (!fresh.length) return;
-  readRows(); showTfConfig(); paint();
-  log.replicas(rows().map((r) => r.dataset.replica));
-  if (fresh.some((part) => part.id === "job-head") && !$("#stop-button")) $("#stop")?.close();
-  if (fresh.some((part) => part.id === "job-head") && !$("#pause-button")) $("#pause")?.close();
-}, 120);
+const log = logViewer($(".ty-log"), placeOf),
+  charts = jobCharts({ store, load, placeOf, nodeNames });
+const paint = painter(() => {
+  charts.draw();
+  figures();
+  gantt(renew);
+});
+const renew = refresher(page.dataset.state, {
+  put(parts) {
+    const fresh = swapAll(parts);
+    if (!fresh.length) return;
+    readRows();
+    showTfConfig();
+    paint();
+    log.replicas(rows().map((r) => r.dataset.replica));
+    if (!fresh.some((part) => part.id === "job-head")) return;
+    for (const name of ["stop", "pause"]) if (!$(`#${name}-button`)) $(`#${name}`)?.close();
+  },
+  pause: 120,
+});
 
 function applyJob(next) {
   if (job && next.revision < job.revision) return;
   const state = [next.status, next.attempt, next.cause, next.reason, next.waiting_for].join("|");
-  if (shownState && state !== shownState) { renew(); if (next.status !== job?.status) say(`${next.name} is ${next.status}`); }
+  if (shownState && state !== shownState) {
+    renew();
+    if (next.status !== job?.status) say(`${next.name} is ${next.status}`);
+  }
   shownState = state;
   job = next;
 }
 function addPoints(event) {
-  for (const [name, s] of Object.entries(event.series)) store.tell(name, event.replica, order(event.attempt, event.incarnation), s.steps, s.values.map(num));
+  for (const [name, s] of Object.entries(event.series))
+    store.tell(name, event.replica, order(event.attempt, event.incarnation), s.steps, s.values.map(num));
 }
 // The load of its nodes while the job was there; what they do before and after is not this job's.
 function addLoad(name, node, { times, values }) {
-  const from = Date.parse(job.created_at) / 1000, to = job.ended_at ? Date.parse(job.ended_at) / 1000 + AFTER_S : Infinity;
+  const from = Date.parse(job.created_at) / 1000,
+    to = job.ended_at ? Date.parse(job.ended_at) / 1000 + AFTER_S : Infinity;
   const own = times.flatMap((t, i) => (t >= from && t <= to ? [i] : []));
-  if (own.length) load.add(name, node, 1, own.map((i) => times[i]), own.map((i) => num(values[i])));
+  if (own.length)
+    load.add(
+      name,
+      node,
+      1,
+      own.map((i) => times[i]),
+      own.map((i) => num(values[i])),
+    );
 }
 function addSample(node, sample) {
-  const at = sample.at, values = { cpu_percent: sample.cpu_percent, memory_used_bytes: sample.memory_used_bytes };
-  for (const g of sample.gpus ?? []) { values[`gpu${g.index}_utilisation`] = g.utilisation; values[`gpu${g.index}_memory_bytes`] = g.memory_bytes; }
+  const at = sample.at,
+    values = { cpu_percent: sample.cpu_percent, memory_used_bytes: sample.memory_used_bytes };
+  for (const g of sample.gpus ?? []) {
+    values[`gpu${g.index}_utilisation`] = g.utilisation;
+    values[`gpu${g.index}_memory_bytes`] = g.memory_bytes;
+  }
   for (const [name, v] of Object.entries(values)) load.add(name, node, 1, [at], [num(v)]);
   load.forget(at - RECENT_S);
 }
 function addEvent(event) {
   const list = $("[data-events]");
   if ($(`[data-event="${+event.id}"]`, list)) return;
-  const state = event.event_kind.slice(event.event_kind.indexOf("_") + 1), known = state in TONES, at = new Date(event.at);
+  const state = event.event_kind.slice(event.event_kind.indexOf("_") + 1),
+    known = state in TONES,
+    at = new Date(event.at);
   const mark = make("span", { class: "ty-status", "data-tone": TONES[state] ?? "grey" });
-  if (known) mark.append(icon(`st-${{ assigned: "submitted", starting: "launching", exited: "stopped" }[state] ?? state}`, "ty-shape"));
+  if (known)
+    mark.append(
+      icon(`st-${{ assigned: "submitted", starting: "launching", exited: "stopped" }[state] ?? state}`, "ty-shape"),
+    );
   // Two events may arrive the other way round: each has its place by its number.
   const after = $$("[data-event]", list).find((el) => +el.dataset.event > +event.id) ?? null;
-  list.insertBefore(make("li", { "data-event": event.id }, make("time", { datetime: event.at, "data-when": "clock", title: at.toLocaleString() }, clock(at)), mark, make("p", { class: "small p-clamp", title: event.text }, event.text)), after);
+  list.insertBefore(
+    make(
+      "li",
+      { "data-event": event.id },
+      make("time", { datetime: event.at, "data-when": "clock", title: at.toLocaleString() }, clock(at)),
+      mark,
+      make("p", { class: "small p-clamp", title: event.text }, event.text),
+    ),
+    after,
+  );
 }
 
 const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
   snapshot(data) {
     const stale = job || data.job.revision !== +page.dataset.revision;
     applyJob(data.job);
-    store.clear(); load.clear();
-    for (const [name, views] of Object.entries(data.series)) for (const v of views) store.tell(name, v.replica, order(v.attempt, v.incarnation), v.steps, v.values.map(num));
-    for (const [node, series] of Object.entries(data.samples)) for (const [name, s] of Object.entries(series)) addLoad(name, node, s);
+    store.clear();
+    load.clear();
+    for (const [name, views] of Object.entries(data.series))
+      for (const v of views) store.tell(name, v.replica, order(v.attempt, v.incarnation), v.steps, v.values.map(num));
+    for (const [node, series] of Object.entries(data.samples))
+      for (const [name, s] of Object.entries(series)) addLoad(name, node, s);
     cursors = Object.fromEntries(Object.entries(data.cursors).map(([id, c]) => [id, c.trainer ?? 0]));
     logEnds = { ...data.log_ends };
     log.reset(data.log);
-    data.events.forEach(addEvent);
+    for (const each of data.events) addEvent(each);
     if (stale) renew();
     paint();
   },
@@ -100,53 +173,84 @@ const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
       if (e.kind === "points") {
         const have = cursors[e.replica_id] ?? 0;
         if (e.start > have) return feedOfJob.again();
-        if (e.end > have) { cursors[e.replica_id] = e.end; addPoints(e); }
+        if (e.end > have) {
+          cursors[e.replica_id] = e.end;
+          addPoints(e);
+        }
       }
       if (e.kind === "log") {
         const have = logEnds[e.replica_id] ?? 0;
         if (e.start > have) return feedOfJob.again();
-        if (e.end > have) { logEnds[e.replica_id] = e.end; if (e.attempt === job.attempt) log.add(e); }
+        if (e.end > have) {
+          logEnds[e.replica_id] = e.end;
+          if (e.attempt === job.attempt) log.add(e);
+        }
       }
       if (e.kind === "event") addEvent(e);
-      if (e.kind === "sample" && !job.ended_at) { addSample(e.node_id, e.sample); for (const b of e.replicas ?? []) beats[b.replica_id] = b; }
+      if (e.kind === "sample" && !job.ended_at) {
+        addSample(e.node_id, e.sample);
+        for (const b of e.replicas ?? []) beats[b.replica_id] = b;
+      }
     }
     paint();
   },
 });
 
-const put = (key, text) => $$(`#job-run [data-live="${key}"]`).forEach((el) => setText(el, text));
+const put = (key, text) => {
+  for (const el of $$(`#job-run [data-live="${key}"]`)) setText(el, text);
+};
 function figures() {
   if (!job) return;
-  const all = (name) => rows().map((r) => [r.dataset.replica, store.last(name, r.dataset.replica)]).filter(([, v]) => v != null);
+  const all = (name) =>
+    rows()
+      .map((r) => [r.dataset.replica, store.last(name, r.dataset.replica)])
+      .filter(([, v]) => v != null);
   if (job.progress != null) {
     put("pct", percent(job.progress * 100));
     $("#job-run [data-live-track]")?.setAttribute("width", `${(100 * job.progress).toFixed(2)}%`);
     $("#job-run .ty-track")?.setAttribute("aria-label", `${Math.round(job.progress * 100)} percent done`);
   }
-  put("step", group(job.step)); put("epoch", group(job.epoch));
+  put("step", group(job.step));
+  put("epoch", group(job.epoch));
   const rest = $("#job-run [data-left]");
-  if (rest && job.remaining_s != null) { rest.hidden = false; put("left", span(job.remaining_s)); put("ends", clock(new Date(Date.now() + job.remaining_s * 1000))); }
+  if (rest && job.remaining_s != null) {
+    rest.hidden = false;
+    put("left", span(job.remaining_s));
+    put("ends", clock(new Date(Date.now() + job.remaining_s * 1000)));
+  }
   losses();
   const val = job.metrics.val_loss;
   if (val !== undefined) put("loss-note", `validation ${figure(num(val))}`);
-  const rates = all("examples_per_s"), times = all("step_time_ms"), steps = all("steps_per_s");
+  const rates = all("examples_per_s"),
+    times = all("step_time_ms"),
+    steps = all("steps_per_s");
   if (rates.length) {
-    const sum = rates.reduce((all, [, v]) => all + v, 0), devices = +page.dataset.devices;
+    const sum = rates.reduce((all, [, v]) => all + v, 0),
+      devices = +page.dataset.devices;
     put("eps", group(sum));
     if (devices > 1) put("eps-note", `${group(sum / devices)} per device`);
   }
-  if (times.length) { const [who, ms] = times.reduce((a, b) => (b[1] > a[1] ? b : a)); put("ms", ms.toFixed(1)); if (times.length > 1) put("ms-note", `slowest: ${replicaName(who)}`); }
+  if (times.length) {
+    const [who, ms] = times.reduce((a, b) => (b[1] > a[1] ? b : a));
+    put("ms", ms.toFixed(1));
+    if (times.length > 1) put("ms-note", `slowest: ${replicaName(who)}`);
+  }
   if (steps.length) put("sps", steps[0][1].toFixed(1));
   metric();
   for (const row of rows().filter((r) => r.dataset.status === "running")) {
-    const beat = beats[row.dataset.replicaId], ms = store.last("step_time_ms", row.dataset.replica);
-    if (beat) { setText($("[data-live=cpu]", row), `${Math.round(beat.cpu_percent)} %`); setText($("[data-live=memory]", row), bytes(beat.memory_bytes)); }
+    const beat = beats[row.dataset.replicaId],
+      ms = store.last("step_time_ms", row.dataset.replica);
+    if (beat) {
+      setText($("[data-live=cpu]", row), `${Math.round(beat.cpu_percent)} %`);
+      setText($("[data-live=memory]", row), bytes(beat.memory_bytes));
+    }
     if (ms != null) setText($("[data-live=ms]", row), `${ms.toFixed(1)} ms`);
   }
 }
 // The first tile is the mean over the last epoch, as in lists and REST; until an epoch has ended, the last step's.
 function losses() {
-  const mean = job.metrics.loss, step = store.replicas("loss").map((r) => store.last("loss", r))[0];
+  const mean = job.metrics.loss,
+    step = store.replicas("loss").map((r) => store.last("loss", r))[0];
   if (step !== undefined) put("loss-of-step", figure(step));
   if (mean === undefined) return;
   if ($('#job-run [data-live="loss-of-step"]')) return renew();
@@ -154,16 +258,23 @@ function losses() {
 }
 // The second tile is named by the server; a new job has none until its first epoch ends, and then fetches it.
 function metric() {
-  const names = Object.keys(job.metrics).filter((n) => n !== "loss" && n !== "val_loss"), name = names.find((n) => n.startsWith("val_")) ?? names[0];
+  const names = Object.keys(job.metrics).filter((n) => n !== "loss" && n !== "val_loss"),
+    name = names.find((n) => n.startsWith("val_")) ?? names[0];
   if (!name) return;
   if (job.status === "running" && $("#job-run .ty-strip") && !$('#job-run [data-live="metric"]')) return renew();
-  const v = num(job.metrics[name]), share = /^(val_)?(acc|accuracy)$/.test(name);
+  const v = num(job.metrics[name]),
+    share = /^(val_)?(acc|accuracy)$/.test(name);
   put("metric", share && Number.isFinite(v) ? (v * 100).toFixed(1) : figure(v));
   put("metric-note", `epoch ${job.epoch} of ${job.epochs}`);
 }
 addEventListener("click", (e) => {
-  const of = e.target.closest("[data-log-of]"), first = e.target.closest("[data-first-error]");
-  if (of) { log.choose(of.dataset.logOf); chosen = of.dataset.logOf; showTfConfig(); }
+  const of = e.target.closest("[data-log-of]"),
+    first = e.target.closest("[data-first-error]");
+  if (of) {
+    log.choose(of.dataset.logOf);
+    chosen = of.dataset.logOf;
+    showTfConfig();
+  }
   if (first) log.choose("", true);
 });
 gantt(renew);

@@ -1,11 +1,16 @@
 // What was typed into a form stays with its place in the browser's history, so that Back finds it again: also fields
 // that browsers do not restore (autocomplete off), and those the server printed for a program chosen meanwhile.
 import { make } from "../base/dom.js";
+
 const UNKEPT = new Set(["csrfmiddlewaretoken", "do"]);
 
 export function keep(form) {
   const draft = [...new FormData(form)].filter(([name, value]) => typeof value === "string" && !UNKEPT.has(name));
-  try { history.replaceState({ ...history.state, draft }, ""); } catch { /* larger than this browser keeps */ }
+  try {
+    history.replaceState({ ...history.state, draft }, "");
+  } catch {
+    /* larger than this browser keeps */
+  }
 }
 // Puts back what was kept, if this page was come back to; whether it did. A value whose field is not on the page now (a
 // hyper-parameter of another program) is put into `place`, and so goes into the next question to the server.
@@ -16,7 +21,8 @@ export function restore(form, place) {
   // The page came with the hyper-parameters of its first program.
   for (const el of form.elements) if (place.contains(el) && !typed.has(el.name)) el.disabled = true;
   for (const name of new Set(typed.keys())) {
-    const values = typed.getAll(name), controls = [...form.elements].filter((el) => el.name === name);
+    const values = typed.getAll(name),
+      controls = [...form.elements].filter((el) => el.name === name);
     if (!controls.length) place.append(make("input", { type: "hidden", name, value: values.at(-1) }));
     for (const el of controls) put(el, values, place);
   }

@@ -1,15 +1,24 @@
 // New job: the server works out what the form implies while it is filled in; this module asks, and puts the answer in
 // place. Errors stand only at fields that were touched, until the form has been refused once: then at every field.
 import { $, $$ } from "../base/dom.js";
+import { toast } from "../base/toast.js";
 import { keep, restore } from "./draft.js";
 import { changed, check, whyNot } from "./preflight.js";
-import { toast } from "../base/toast.js";
-const form = $("#new-job"), WAIT_MS = 250, LONG_TEXT_WAIT_MS = 600;
-const TOO_LARGE = "The form is larger than Trainyard takes. Shorten the program; data belongs in a folder on the nodes.";
+
+const form = $("#new-job"),
+  WAIT_MS = 250,
+  LONG_TEXT_WAIT_MS = 600;
+const TOO_LARGE =
+  "The form is larger than Trainyard takes. Shorten the program; data belongs in a folder on the nodes.";
 const touched = new Set();
-let all = "refused" in form.dataset, timer = 0, asked = 0, programKey = form.dataset.programKey, errors = {};
+let all = "refused" in form.dataset,
+  timer = 0,
+  asked = 0,
+  programKey = form.dataset.programKey,
+  errors = {};
 // A chosen file is sent until one answer speaks of it: a sound one then travels by its digest, of a bad one its error stays.
-let fileTold = true, fileError = $("#f-upload-e").textContent;
+let fileTold = true,
+  fileError = $("#f-upload-e").textContent;
 // A file over the limit is never sent: the server would refuse the whole form with it. What stands here is why.
 let fileRefused = "";
 
@@ -18,7 +27,10 @@ const values = () => {
   if (fileTold) data.delete("upload");
   return data;
 };
-function later(wait = WAIT_MS) { clearTimeout(timer); timer = setTimeout(ask, wait); }
+function later(wait = WAIT_MS) {
+  clearTimeout(timer);
+  timer = setTimeout(ask, wait);
+}
 async function ask() {
   clearTimeout(timer);
   const data = values();
@@ -34,10 +46,15 @@ async function ask() {
   }
   if (mine !== asked) return;
   errors = answer.errors;
-  if (data.has("upload")) { fileTold = true; fileError = errors.upload ?? ""; }
-  else if (errors.upload && fileError) errors.upload = fileError;
+  if (data.has("upload")) {
+    fileTold = true;
+    fileError = errors.upload ?? "";
+  } else if (errors.upload && fileError) errors.upload = fileError;
   if (fileRefused) errors.upload = fileRefused;
-  if (answer.program_key !== programKey) { programKey = answer.program_key; replace($("#program"), answer.program); }
+  if (answer.program_key !== programKey) {
+    programKey = answer.program_key;
+    replace($("#program"), answer.program);
+  }
   replacePanel(answer.panel);
   showErrors();
 }
@@ -47,7 +64,9 @@ function unanswered(problem) {
   later(3000);
 }
 function refusal(file, maxBytes) {
-  return file.size > maxBytes ? `${file.name} is larger than ${maxBytes / 1e6} MB and was not taken. Choose a smaller one; data belongs in a folder on the nodes.` : "";
+  return file.size > maxBytes
+    ? `${file.name} is larger than ${maxBytes / 1e6} MB and was not taken. Choose a smaller one; data belongs in a folder on the nodes.`
+    : "";
 }
 function replace(place, html) {
   const inside = place.contains(document.activeElement) && document.activeElement.id;
@@ -55,20 +74,24 @@ function replace(place, html) {
   if (inside) document.getElementById(inside)?.focus();
 }
 function replacePanel(html) {
-  const panel = $("#panel"), chosen = $("#tf-of")?.value, inside = panel.contains(document.activeElement) && document.activeElement.id;
+  const panel = $("#panel"),
+    chosen = $("#tf-of")?.value,
+    inside = panel.contains(document.activeElement) && document.activeElement.id;
   panel.innerHTML = html;
   const select = $("#tf-of");
   if (select && chosen && [...select.options].some((o) => o.value === chosen)) {
     select.value = chosen;
-    $$("[data-tf-of]", panel).forEach((p) => (p.hidden = p.dataset.tfOf !== chosen));
+    for (const p of $$("[data-tf-of]", panel)) p.hidden = p.dataset.tfOf !== chosen;
   }
   if (inside) document.getElementById(inside)?.focus();
 }
 function showErrors() {
   for (const place of $$("[data-field]", form)) {
-    const name = place.dataset.field, control = $("input:not([type=hidden], [type=radio]), select, textarea:not([name=filename])", place) ?? place;
-    const text = all || touched.has(name) ? errors[name] ?? "" : "";
-    const error = $(".invalid-feedback", place), help = $(".form-text", place);
+    const name = place.dataset.field,
+      control = $("input:not([type=hidden], [type=radio]), select, textarea:not([name=filename])", place) ?? place;
+    const text = all || touched.has(name) ? (errors[name] ?? "") : "";
+    const error = $(".invalid-feedback", place),
+      help = $(".form-text", place);
     if (!error) continue;
     if (error.textContent !== text) error.textContent = text;
     error.hidden = !text;
@@ -83,7 +106,8 @@ function showErrors() {
 }
 // A script is none of the catalogue's recipes.
 function leaveCatalogue() {
-  if ($("[name=kind]:checked", form)?.value === "script" && $("[name=source][value=recipe]", form).checked) $("[name=source][value=upload]", form).checked = true;
+  if ($("[name=kind]:checked", form)?.value === "script" && $("[name=source][value=recipe]", form).checked)
+    $("[name=source][value=upload]", form).checked = true;
 }
 
 // Enter in a field presses the first button, so a check is always asked for by its own.
@@ -127,7 +151,13 @@ form.addEventListener("change", (e) => {
   }
   ask();
 });
-form.addEventListener("focusout", (e) => { const place = e.target.closest("[data-field]")?.dataset.field; if (place && !touched.has(place) && e.target.value) { touched.add(place); showErrors(); } });
+form.addEventListener("focusout", (e) => {
+  const place = e.target.closest("[data-field]")?.dataset.field;
+  if (place && !touched.has(place) && e.target.value) {
+    touched.add(place);
+    showErrors();
+  }
+});
 addEventListener("click", (e) => {
   const use = e.target.closest("[data-use-batch]");
   if (!use) return;
@@ -135,7 +165,12 @@ addEventListener("click", (e) => {
   form.elements.global_batch_size.focus();
   later(0);
 });
-addEventListener("keydown", (e) => { if (e.key === "Enter" && (e.ctrlKey || e.metaKey) && !$("dialog[open]")) { e.preventDefault(); form.requestSubmit($("#start")); } });
+addEventListener("keydown", (e) => {
+  if (e.key === "Enter" && (e.ctrlKey || e.metaKey) && !$("dialog[open]")) {
+    e.preventDefault();
+    form.requestSubmit($("#start"));
+  }
+});
 form.addEventListener("submit", () => keep(form));
 restore(form, $("#program"));
 leaveCatalogue();

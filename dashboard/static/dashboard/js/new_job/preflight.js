@@ -3,8 +3,12 @@
 import { $, fetchParts } from "../base/dom.js";
 import { localTimes } from "../base/format.js";
 import { toast } from "../base/toast.js";
-export const whyNot = (status) => (status === 401 || status === 403 ? "Sign in again in another tab; what you typed stays here." : "The control plane did not answer. Try again.");
-const AGAIN_MS = 700, place = $("#preflight-place");
+export const whyNot = (status) =>
+  status === 401 || status === 403
+    ? "Sign in again in another tab; what you typed stays here."
+    : "The control plane did not answer. Try again.";
+const AGAIN_MS = 700,
+  place = $("#preflight-place");
 let mine = 0;
 
 // Resolves with the errors by field when there is nothing to ask the nodes yet.
@@ -34,7 +38,11 @@ place.addEventListener("click", async (e) => {
   button.disabled = true;
   const body = new FormData();
   body.set("csrfmiddlewaretoken", $("[name=csrfmiddlewaretoken]", button.form).value);
-  const answer = await fetch(button.formAction, { method: "POST", body, headers: { Accept: "application/json" } }).catch(() => null);
+  const answer = await fetch(button.formAction, {
+    method: "POST",
+    body,
+    headers: { Accept: "application/json" },
+  }).catch(() => null);
   if (answer?.status !== 204 && answer?.status !== 404) {
     button.disabled = false;
     return toast("Not cancelled", whyNot(answer?.status), "red", "warning");
@@ -49,11 +57,15 @@ async function follow(url, asked) {
   try {
     const parts = await fetchParts(url);
     if (asked !== mine) return;
-    const fresh = parts.find((part) => part.id === "preflight"), stale = $("[data-stale]", place);
+    const fresh = parts.find((part) => part.id === "preflight"),
+      stale = $("[data-stale]", place);
     localTimes(fresh);
     again = fresh.dataset.state === "running";
     const old = $("#preflight", place);
-    if (!old || !old.isEqualNode(fresh)) place.replaceChildren(fresh, ...(old && stale && old.dataset.url === url ? [stale] : []));
-  } catch { /* asked again */ }
+    if (!old || !old.isEqualNode(fresh))
+      place.replaceChildren(fresh, ...(old && stale && old.dataset.url === url ? [stale] : []));
+  } catch {
+    /* asked again */
+  }
   if (again) setTimeout(() => follow(url, asked), AGAIN_MS);
 }
