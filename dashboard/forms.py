@@ -13,6 +13,7 @@ from typing import Any
 from dashboard.labels import in_labels
 from orchestrator.domain.job.recipes import ParamInfo
 from orchestrator.services.errors import FieldError
+from worker_agent.protocol.job.choices import LrScaling
 from worker_agent.protocol.job.field import Field
 from worker_agent.protocol.job.job_spec import FIELDS
 from worker_agent.protocol.job.strategies import PARTICULAR, defaults_of, fields_read, readers_of
@@ -195,7 +196,7 @@ def request_from(
     if form.script:
         request["arguments"] = _arguments(form)
     else:
-        request["warmup_epochs"] = values["warmup_epochs"] if values["lr_scaling"] != "none" else 0
+        request["warmup_epochs"] = values["warmup_epochs"] if values["lr_scaling"] != LrScaling.NONE else 0
         # Only what the program declares: fields of a recipe chosen before are kept on the page, not sent.
         request["params"] = {param.name: form.params[param.name] for param in declared if param.name in form.params}
     if form.source == "recipe":

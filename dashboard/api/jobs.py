@@ -81,9 +81,9 @@ def create_job(request: SignedIn) -> Status[JobSummary]:
     summary="What a job would come to",
     openapi_extra=JOB_REQUEST,
 )
-def preview_job(request: SignedIn) -> submission.Preview:
+def preview_job(request: SignedIn) -> submission.Checked:
     """Batch arithmetic, placement and TF_CONFIG of a request, also of an unfinished one. Makes nothing."""
-    return submission.preview(body_of(request), by=request.user)
+    return submission.check(body_of(request), by=request.user)
 
 
 @router.get("/jobs/{int:job_id}", response={200: shapes.Job, **PROBLEMS}, summary="One job")

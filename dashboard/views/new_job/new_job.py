@@ -24,13 +24,13 @@ from dashboard.requests import SignedIn
 from dashboard.views.answers import page, wants_json
 from dashboard.views.new_job.panel import panel
 from orchestrator import catalogue
-from orchestrator.domain.job.recipes import RecipeInfo
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import machines
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.rows import User
-from orchestrator.services.errors import Conflict, Forbidden, Invalid
+from orchestrator.services.errors import Conflict, Forbidden
 from orchestrator.services.jobs import jobs, submission
+from orchestrator.services.jobs.submission import Checked
 from orchestrator.services.programs import programs
 from worker_agent.protocol.job.strategies import STRATEGIES
 
@@ -42,11 +42,10 @@ VIEWER = "Your role is viewer: you may look at everything, but not start jobs. A
 
 @dataclass(frozen=True)
 class Read:
-    """A sent form: the request it makes, and what is known of its program."""
+    """A form, and what the request that it makes comes to."""
 
     form: JobForm
-    request: dict[str, object]
-    info: RecipeInfo | None
+    checked: Checked
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -58,16 +57,11 @@ def job_new(request: SignedIn) -> HttpResponse:
         return _printed(request, _first(request))
     read = _read(request)
     if request.POST.get("do") == "edit":
-        return _printed(request, _with_recipe_text(read))
+        return _printed(request, _with_recipe_text(read, request.user))
+    read.form.refuse(read.checked.errors)
     if request.POST.get("do") == "show" or read.form.errors:
-        _explain(read, request.user)
         return _printed(request, read, status=422 if read.form.errors else 200)
-    try:
-        job = jobs.submit_job(request=read.request, by=request.user)
-    except Invalid as refused:
-        read.form.refuse(refused.errors)
-        return _printed(request, read, status=422)
-    return redirect("job", job.pk)
+    return redirect("job", jobs.submit_job(request=read.checked, by=request.user).pk)
 
 
 @require_safe
@@ -83,9 +77,8 @@ def job_preview(request: SignedIn) -> JsonResponse:
     """What the form as it stands would make: errors by field, and the changed parts of the page as HTML."""
     _must_run_jobs(request)
     read = _read(request)
-    found = submission.preview(read.request, by=request.user)
-    read.form.refuse(found.errors)
-    context = {"form": read.form, "info": read.info, "panel": panel(found, read.form)}
+    read.form.refuse(read.checked.errors)
+    context = {"form": read.form, "info": read.checked.info, "panel": panel(read.checked, read.form)}
     return JsonResponse(
         {
             "errors": read.form.errors,
@@ -105,16 +98,13 @@ def job_check(request: SignedIn) -> HttpResponse:
     """
     _must_run_jobs(request)
     read = _read(request)
+    read.form.refuse(read.checked.errors)
     row = None
-    if not read.form.errors:
-        try:
-            row = jobs.check_job(request=read.request, by=request.user, now=datetime.now(UTC))
-        except Invalid as refused:
-            read.form.refuse(refused.errors)
-        except Conflict as busy:
-            read.form.errors[""] = str(busy)
+    try:
+        row = None if read.form.errors else jobs.check_job(request=read.checked, by=request.user, now=datetime.now(UTC))
+    except Conflict as busy:
+        read.form.errors[""] = str(busy)
     if row is None:
-        _explain(read, request.user)
         return JsonResponse({"errors": read.form.errors}) if wants_json(request) else _printed(request, read, 422)
     if wants_json(request):
         return JsonResponse({"url": reverse("preflight_state", args=[row.pk])})
@@ -122,12 +112,11 @@ def job_check(request: SignedIn) -> HttpResponse:
 
 
 def _printed(request: SignedIn, read: Read, status: int = 200) -> HttpResponse:
-    found = submission.preview(read.request, by=request.user)
     entries = catalogue.entries()
     context = {
         "form": read.form,
-        "info": read.info,
-        "panel": panel(found, read.form),
+        "info": read.checked.info,
+        "panel": panel(read.checked, read.form),
         "program_key": _program_key(read),
         "recipes": [(entry.name, entry.info.title or entry.name) for entry in entries],
         "clusters": _clusters(request.user),
@@ -208,7 +197,7 @@ def _code_of(form: JobForm, upload: Mapping[str, object] | None) -> dict[str, ob
 
 
 def _understood(form: JobForm, carried: dict[str, object] | None, user: User) -> Read:
-    """Inspect the program, keep a sound upload, and put the request together."""
+    """Inspect the program, keep a sound upload, put the request together, and look what it comes to."""
     wanted: dict[object, object] = {"recipe": form.values["recipe"]} if form.source == "recipe" else {"code": carried}
     program = programs.resolve({"kind": form.values["kind"], **wanted}, by=user)
     if isinstance(program, programs.Program) and form.source == "upload":
@@ -222,31 +211,26 @@ def _understood(form: JobForm, carried: dict[str, object] | None, user: User) ->
         form.errors[SOURCE_FIELDS[form.source]] = NOTHING_GIVEN[form.source]
     declared = program.info.params if program.info else ()
     form.declare(declared)
-    return Read(form, request_from(form, code=carried, declared=declared), program.info)
+    request = request_from(form, code=carried, declared=declared)
+    return Read(form, submission.check(request, by=user, program=program))
 
 
-def _explain(read: Read, user: User) -> None:
-    """Add what the services find wrong to what the form itself found."""
-    read.form.refuse(submission.check(read.request, by=user).errors)
-
-
-def _with_recipe_text(read: Read) -> Read:
+def _with_recipe_text(read: Read, user: User) -> Read:
     """The same form with the chosen recipe's text open for editing."""
     entry = catalogue.entry(read.form.values["recipe"])
     if entry is None:
         return read
     read.form.values |= {"source": "text", "text": entry.text, "filename": entry.filename}
     read.form.errors.clear()
-    declared = entry.info.params
     # The text is the recipe's own, word for word, so what was typed for the recipe was typed for it.
     read.form.values["params_of"] = "text"
-    return Read(read.form, request_from(read.form, code=_code_of(read.form, None), declared=declared), entry.info)
+    return _understood(read.form, _code_of(read.form, None), user)
 
 
 def _program_key(read: Read) -> str:
     """Changes when the program's part of the page has to be drawn anew, and not while its fields are filled in."""
-    params = [repr(param) for param in read.info.params] if read.info else []
-    described = [read.info.title, read.info.description] if read.info else []
+    params = [repr(param) for param in read.checked.info.params] if read.checked.info else []
+    described = [read.checked.info.title, read.checked.info.description] if read.checked.info else []
     problem = [text for name, text in read.form.errors.items() if name in ("recipe", "upload", "text", "git_url")]
     kept = read.form.values["kept_name"] if read.form.source == "upload" else ""
     return json.dumps([read.form.values["params_of"], described, params, problem, kept])

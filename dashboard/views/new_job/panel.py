@@ -1,7 +1,6 @@
 """The panel beside the new-job form: what the job would make, where it would run, what each process would be told."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dashboard.forms import JobForm
@@ -10,11 +9,14 @@ from dashboard.templatetags.trainyard import group
 from orchestrator.domain.job.batching import BatchPlan
 from orchestrator.domain.placement.planning import NodeView, PlannedReplica
 from orchestrator.domain.words import counted
-from orchestrator.services.jobs.submission import Preview
+from orchestrator.services.jobs.submission import Checked
 from worker_agent.protocol.findings import Finding
+from worker_agent.protocol.job.choices import LrScaling
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.script_text import runs_script
-from worker_agent.protocol.states import NodeState, Role, Strategy
+from worker_agent.protocol.job.strategies import STRATEGIES
+from worker_agent.protocol.job.strategy_row import Split
+from worker_agent.protocol.states import NodeState, Role
 
 NODES_SHOWN = 24
 CONFIGS_SHOWN = 32
@@ -70,7 +72,7 @@ class Panel:
         return any(cell.state == "closed" for node in self.nodes for cell in node.cells)
 
 
-def panel(found: Preview, form: JobForm) -> Panel:
+def panel(found: Checked, form: JobForm) -> Panel:
     """The panel for a preview of the form."""
     tone, say = _verdict(found)
     used = {replica.node_id for replica in found.placement}
@@ -82,8 +84,8 @@ def panel(found: Preview, form: JobForm) -> Panel:
     ]
     return Panel(
         batch=found.batch,
-        product=_product(found.batch, form.values["strategy"]) if found.batch else [],
-        rows=_rows(found.batch, form.values) if found.batch else _script_rows(found, form),
+        product=_product(found.batch, _split(found)) if found.batch else [],
+        rows=_rows(found.batch, _split(found), form.values["lr_scaling"]) if found.batch else _script_rows(found, form),
         script=form.script,
         findings=found.findings,
         indivisible="" if found.batch else form.errors.get("global_batch_size", ""),
@@ -94,64 +96,68 @@ def panel(found: Preview, form: JobForm) -> Panel:
         nodes_left_out=max(0, len(nodes) - NODES_SHOWN),
         configs=configs[:CONFIGS_SHOWN],
         configs_left_out=max(0, len(configs) - CONFIGS_SHOWN),
-        ports_chosen=found.spec is not None and not found.spec.tf_config,
+        ports_chosen=found.asked is not None and not found.asked.tf_config,
         processes=len(found.placement),
     )
 
 
-def _product(batch: BatchPlan, strategy: str) -> list[tuple[str, int, str]]:
+def _split(found: Checked) -> Split:
+    return STRATEGIES[found.asked.strategy].split if found.asked else Split.DEVICES
+
+
+def _product(batch: BatchPlan, split: Split) -> list[tuple[str, int, str]]:
     whole = ("=", batch.global_batch_size, "global batch")
     passes = [("×", batch.parts, "passes")] if batch.parts > 1 else []
     first = ("", batch.per_part, "a replica at once" if passes else "per replica")
-    if strategy == Strategy.PARAMETER_SERVER:
+    if split is Split.ONE_WORKER:
         return [
             ("", batch.global_batch_size, "examples an update"),
             ("×", batch.workers, f"{_word(batch.workers, 'worker')}, each on its own"),
         ]
-    if strategy == Strategy.PIPELINE:
+    if split is Split.STAGES:
         return [
             ("", batch.per_part, "a micro-batch"),
             ("×", batch.parts, _word(batch.parts, "micro-batch", "es")),
             whole,
         ]
-    if strategy == Strategy.TPU:
+    if split is Split.CORES:
         return [("", batch.global_batch_size, "examples, over the cores of the TPU")]
-    if strategy == Strategy.TENSOR_PARALLEL:
+    if split is Split.GROUPS:
         groups = batch.replicas_in_sync
         return [("", batch.per_replica, "a group"), ("×", groups, f"{_word(groups, 'group')} of devices"), whole]
     devices = ("×", batch.devices_per_worker, _word(batch.devices_per_worker, "device"))
     return [first, *passes, devices, ("×", batch.workers, _word(batch.workers, "worker")), whole]
 
 
-def _rows(batch: BatchPlan, values: Mapping[str, str]) -> list[tuple[str, str]]:
+def _rows(batch: BatchPlan, split: Split, scaling: str) -> list[tuple[str, str]]:
     base, rate, replicas = batch.base_learning_rate, batch.learning_rate, batch.replicas_in_sync
     rows = [("Each worker computes", f"{group(batch.per_worker)} a step"), ("Replicas in sync", group(replicas))]
-    if values["strategy"] == Strategy.PIPELINE:
+    if split is Split.STAGES:
         stages = batch.workers * batch.devices_per_worker
         idle = (stages - 1) / (batch.parts + stages - 1)
         rows = [("Stages", group(stages)), ("Each is idle, at best", f"{idle:.0%} of a step".replace("%", " %"))]
-    if values["strategy"] == Strategy.TPU:
+    if split is Split.CORES:
         rows = []
     if base is None or rate is None:
         rows.append(("Learning rate", "the recipe's own"))
     elif rate == base:
         rows.append(("Learning rate", f"{base:g}"))
     else:
-        factor = f"√{replicas}" if values["lr_scaling"] == "sqrt" else str(replicas)
+        factor = f"√{replicas}" if scaling == LrScaling.SQRT else str(replicas)
         rows.append(("Learning rate", f"{base:g} × {factor} = {rate:g}"))
     if batch.warmup_epochs:
         rows.append(("Reached over", f"the first {batch.warmup_epochs:g} {_word(batch.warmup_epochs, 'epoch')}"))
     return rows
 
 
-def _script_rows(found: Preview, form: JobForm) -> list[tuple[str, str]]:
+def _script_rows(found: Checked, form: JobForm) -> list[tuple[str, str]]:
     """Which Keras a script gets, and which of its processes run it."""
-    if found.script is None or found.spec is None:
+    if found.script is None or found.asked is None:
         return []
-    keras = keras_of(found.spec).label
+    keras = keras_of(found.asked).label
     rows = [("Keras", keras if form.values["keras"] else f"{keras}, proposed")]
-    if found.spec.strategy is Strategy.PARAMETER_SERVER:
-        own = runs_script(Role.PS, found.spec.strategy, found.script)
+    if STRATEGIES[found.asked.strategy].coordinated:
+        own = runs_script(Role.PS, found.asked.strategy, found.script)
         rows.append(("Runs it", "every process" if own else "the chief; the others are its servers"))
     return rows
 
@@ -160,7 +166,7 @@ def _word(number: float, noun: str, plural: str = "s") -> str:
     return noun if number == 1 else noun + plural
 
 
-def _verdict(found: Preview) -> tuple[str, str]:
+def _verdict(found: Checked) -> tuple[str, str]:
     if found.placement:
         devices = sum(len(replica.devices) for replica in found.placement)
         nodes = len({replica.node_id for replica in found.placement})

@@ -21,6 +21,9 @@ from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.job.strategy_row import Split
 
+# What the arithmetic needs beside the gang's shape.
+FIELDS = frozenset({"global_batch_size", "accumulation", "model_parallel", "micro_batches"})
+
 
 @dataclass(frozen=True)
 class BatchPlan:

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from orchestrator.domain.job.recipes import RecipeInfo
 from orchestrator.domain.placement.planning import ClusterView, lacks_tpu
 from worker_agent.protocol.job.choices import Communication, CrossDevice, LrScaling, Validation
-from worker_agent.protocol.job.field import Field
 from worker_agent.protocol.job.job_spec import FIELDS, JobSpec
-from worker_agent.protocol.job.strategies import PARTICULAR, STRATEGIES, broken_limits, filled, readers_of
+from worker_agent.protocol.job.strategies import PARTICULAR, STRATEGIES, broken_limits, filled, is_changed, readers_of
 from worker_agent.protocol.job.strategy_row import Limit, Split
 from worker_agent.protocol.states import DeviceKind, Kind
 
@@ -120,9 +119,9 @@ def _of_the_other_kind(spec: JobSpec, given: Collection[str]) -> Iterator[tuple[
     if spec.kind is Kind.SCRIPT and (spec.params or "params" in given):
         yield "params", _unseen("params")
     for row in FIELDS.values():
-        if row.only is Kind.RECIPE and spec.kind is Kind.SCRIPT and (row.name in given or _is_changed(row, spec)):
+        if row.only is Kind.RECIPE and spec.kind is Kind.SCRIPT and (row.name in given or is_changed(row, spec)):
             yield row.name, _unseen(row.name)
-        if row.only is Kind.SCRIPT and spec.kind is Kind.RECIPE and _is_changed(row, spec):
+        if row.only is Kind.SCRIPT and spec.kind is Kind.RECIPE and is_changed(row, spec):
             remedy = f"leave it out ({row.instead}), or set `kind` to `script`"
             yield row.name, f"only scripts have `{row.name}`: {remedy}"
 
@@ -145,14 +144,10 @@ def _undeclared(spec: JobSpec, recipe: RecipeInfo | None) -> Iterator[tuple[str,
 def _unread(spec: JobSpec) -> Iterator[tuple[str, str]]:
     """Fields of other strategies that differ from their default."""
     for name in PARTICULAR - STRATEGIES[spec.strategy].reads:
-        if _is_changed(FIELDS[name], spec):
+        if is_changed(FIELDS[name], spec):
             others = " or ".join(f"`{strategy.value}`" for strategy in readers_of(name))
             sentence = _FIXED_SIZES.get(name, f"{{label}} does not read `{name}`: leave it out, or choose {others}")
             yield name, filled(sentence, spec)
-
-
-def _is_changed(row: Field, spec: JobSpec) -> bool:
-    return bool(getattr(spec, row.name) != row.default)
 
 
 def _largest(cluster: ClusterView, kind: DeviceKind) -> int:

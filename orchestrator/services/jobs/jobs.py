@@ -16,6 +16,7 @@ from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from orchestrator.services.gang import gang, pausing
 from orchestrator.services.jobs import submission
+from orchestrator.services.jobs.submission import Checked
 from orchestrator.services.programs import programs
 from orchestrator.services.programs.programs import Program
 from orchestrator.services.transitions import announce_job, move_job
@@ -27,7 +28,8 @@ from worker_agent.protocol.states import Cause, JobStatus, Kind
 
 
 def submit_job(*, request: object, by: User) -> Job:
-    """Create the job that a request describes and have it placed at once; `Invalid` names every wrong field."""
+    """Create the job that a request describes, checked already or not, and have it placed at once; `Invalid` names
+    every wrong field."""
     spec, program, cluster, findings = _accepted(request, by)
     warnings = [f"{finding.what}: {finding.why}" for finding in findings]
     warnings += preflights.warnings_about(spec, by=by, now=datetime.now(UTC))
@@ -146,8 +148,8 @@ def request_of(job: Job) -> dict[str, object]:
 
 def _accepted(request: object, by: User) -> tuple[JobSpec, Program, Cluster, tuple[Finding, ...]]:
     _may_run_jobs(by)
-    checked = submission.check(request, by=by)
-    if checked.errors or checked.spec is None or checked.program is None or checked.cluster is None:
+    checked = request if isinstance(request, Checked) else submission.check(request, by=by)
+    if checked.spec is None or not isinstance(checked.program, Program) or checked.cluster is None:
         raise Invalid(checked.errors)
     return checked.spec, checked.program, checked.cluster, checked.findings
 

@@ -1,12 +1,16 @@
-"""From a request (form, REST) to a JobSpec, or to sentences at its fields; and the preview while the form is filled in.
+"""From a request to a JobSpec, or to sentences at its fields, in one straight line. Nothing raises on bad input.
 
-Views and REST call `check` and `preview`; `services/jobs/jobs.py` submits what `check` accepted. Neither raises on bad
-input, and neither writes anything.
+A form or REST gives the fields of `POST /jobs` as they were typed. `check`
+1. resolves the cluster and, unless the caller has, the program;
+2. reads each field by its declaration (`domain/job/validation.py`);
+3. looks for what cannot go together (`combinations.py`, script, checkpoint, TF_CONFIG), and divides the batch;
+4. places the gang as if it were launched now, and looks at its nodes.
+`services/jobs/jobs.py` writes the rows of what has no errors; the form shows everything, also of a request that is not
+complete yet. Nothing is written here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -14,13 +18,13 @@ from orchestrator.domain.job import batching, combinations, script_findings, val
 from orchestrator.domain.job.batching import BatchPlan, Indivisible
 from orchestrator.domain.job.recipes import RecipeInfo
 from orchestrator.domain.placement import node_findings, planning, tf_config_lint
-from orchestrator.domain.placement.planning import ClusterView, Never, NodeView, NotNow, Placed, PlannedReplica
+from orchestrator.domain.placement.planning import ClusterView, Never, NodeView, NotNow, PlannedReplica
 from orchestrator.models import Cluster, User
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.errors import FieldError
 from orchestrator.services.nodes.cluster_snapshot import cluster_view
 from orchestrator.services.programs import programs
-from orchestrator.services.programs.programs import Program
+from orchestrator.services.programs.programs import Program, Rejected
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.job.script_text import ScriptInfo
@@ -29,118 +33,86 @@ from worker_agent.protocol.states import Kind, Strategy
 PLACEHOLDER_CODE = CodeRef(sha256="", entry="")
 # Without these the gang has no shape, and nothing can be said of its batch or its place.
 SHAPE_FIELDS = frozenset({"strategy", "kind", "workers", "ps", "devices_per_worker", "chief", "validation"})
-ARITHMETIC_FIELDS = SHAPE_FIELDS | {"global_batch_size", "accumulation", "model_parallel", "micro_batches"}
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What a request comes to: `spec`, `program` and `cluster` when there are no errors; `info` as far as known;
-    warnings are `findings`."""
+    """What a request comes to. Parts that the errors make unknowable are empty.
 
-    spec: JobSpec | None
-    errors: list[FieldError]
-    info: RecipeInfo | None
-    program: Program | None = None
-    cluster: Cluster | None = None
-    findings: tuple[Finding, ...] = ()
-
-
-@dataclass(frozen=True)
-class Preview:
-    """What would happen if the request were submitted now. Parts that the errors make unknowable are empty.
-
-    `waiting_for` "" with a placement means it would start at once. `tf_configs` is keyed `worker:0`. `nearest` are the
-    global batch sizes around the given one that divide, when it does not. `findings` are what was found beyond errors
-    at fields: all of a hand-written TF_CONFIG's, of the nodes it would be on, and warnings about a script, whose text
-    is `script`.
+    `asked` is what was asked for as far as the gang's shape is sound. `nearest` are the global batch sizes around the
+    given one that divide, when it does not. `waiting_for` "" with a placement means that the job would start at once.
+    `findings` are what was found beyond errors at fields.
     """
 
     errors: list[FieldError]
-    batch: BatchPlan | None = None
-    placement: tuple[PlannedReplica, ...] = ()
-    waiting_for: str = ""
-    tf_configs: dict[str, dict[str, object]] = field(default_factory=dict)
-    nodes: tuple[NodeView, ...] = ()
-    nearest: tuple[int, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    spec: JobSpec | None = None
-    script: ScriptInfo | None = None
-
-
-@dataclass(frozen=True)
-class _Read:
-    """A request taken apart; `spec` also for an incomplete request, when its gang's shape is sound; `view` with it."""
-
-    errors: list[FieldError]
-    spec: JobSpec | None = None
-    batch: BatchPlan | None = None
+    program: Program | Rejected | None = None
     cluster: Cluster | None = None
     view: ClusterView | None = None
-    program: Program | None = None
-    info: RecipeInfo | None = None
+    asked: JobSpec | None = None
+    batch: BatchPlan | None = None
     nearest: tuple[int, ...] = ()
+    placement: tuple[PlannedReplica, ...] = ()
+    waiting_for: str = ""
     findings: tuple[Finding, ...] = ()
 
+    @property
+    def spec(self) -> JobSpec | None:
+        """The job, when nothing is wrong with it."""
+        return None if self.errors else self.asked
 
-def check(request: object, *, by: User) -> Checked:
-    """The job that the request describes, or everything that is wrong with it."""
-    read = _read(request, by=by)
-    errors, findings = list(read.errors), read.findings
-    if read.spec and read.view:
-        outcome = planning.place(read.spec, read.view)
-        if isinstance(outcome, Never):
-            errors.append(FieldError(outcome.field, outcome.message))
-        elif isinstance(outcome, Placed):
-            of_nodes = _of_nodes(read.spec, read.view, outcome)
-            errors += _blocking(of_nodes)
-            findings += of_nodes
-    if errors:
-        return Checked(None, errors, read.info)
-    return Checked(read.spec, [], read.info, read.program, read.cluster, findings)
+    @property
+    def nodes(self) -> tuple[NodeView, ...]:
+        """The nodes of its cluster."""
+        return self.view.nodes if self.view else ()
 
+    @property
+    def info(self) -> RecipeInfo | None:
+        """What the program declares, as far as that could be read."""
+        return self.program.info if self.program else None
 
-def preview(request: object, *, by: User) -> Preview:
-    """Batch arithmetic, placement and TF_CONFIG of a request as far as it goes, also while it is incomplete."""
-    read = _read(request, by=by)
-    nodes = read.view.nodes if read.view else ()
-    script = read.program.script if read.program else None
-    known = partial(
-        Preview,
-        batch=read.batch,
-        nodes=nodes,
-        nearest=read.nearest,
-        findings=read.findings,
-        spec=read.spec,
-        script=script,
-    )
-    if read.spec is None or read.view is None:
-        return known(read.errors)
-    outcome = planning.place(read.spec, read.view)
-    if isinstance(outcome, Never):
-        return known([*read.errors, FieldError(outcome.field, outcome.message)])
-    if isinstance(outcome, NotNow):
-        return known(read.errors, waiting_for=outcome.waiting_for)
-    configs = {replica.label: replica.tf_config for replica in outcome.replicas if replica.tf_config is not None}
-    of_nodes = _of_nodes(read.spec, read.view, outcome)
-    errors, findings = [*read.errors, *_blocking(of_nodes)], read.findings + of_nodes
-    return known(errors, placement=outcome.replicas, tf_configs=configs, findings=findings)
+    @property
+    def script(self) -> ScriptInfo | None:
+        """What the text of a script says of itself."""
+        return self.program.script if isinstance(self.program, Program) else None
+
+    @property
+    def tf_configs(self) -> dict[str, dict[str, object]]:
+        """The TF_CONFIG of each process that gets one, by `worker:0`."""
+        return {each.label: each.tf_config for each in self.placement if each.tf_config is not None}
 
 
-def _read(request: object, *, by: User) -> _Read:
+def check(request: object, *, by: User, program: Program | Rejected | None = None) -> Checked:
+    """Everything that the request comes to; `program` is the one that it names, where that is known already."""
     if not isinstance(request, Mapping):
-        return _Read([FieldError("", "a job is described by an object of fields")])
+        return Checked([FieldError("", "a job is described by an object of fields")])
+    program = program or programs.resolve(request, by=by)
+    checked = _read(request, program, by=by)
+    if checked.asked is None or checked.view is None:
+        return checked
+    outcome = planning.place(checked.asked, checked.view)
+    if isinstance(outcome, Never):
+        return replace(checked, errors=[*checked.errors, FieldError(outcome.field, outcome.message)])
+    if isinstance(outcome, NotNow):
+        return replace(checked, waiting_for=outcome.waiting_for)
+    of_nodes = node_findings.findings(checked.asked, planning.nodes_of(outcome.replicas, checked.view))
+    # What machines lack stands at the cluster, which another choice would mend.
+    lacking = [FieldError("cluster", finding.sentence) for finding in of_nodes if finding.blocks]
+    findings = (*checked.findings, *of_nodes)
+    return replace(checked, errors=checked.errors + lacking, placement=outcome.replicas, findings=findings)
+
+
+def _read(request: Mapping[object, object], resolved: Program | Rejected, *, by: User) -> Checked:
     cluster, errors = _cluster(request.get("cluster"))
     view = cluster_view(cluster) if cluster else None
-    resolved = programs.resolve(request, by=by)
     program = resolved if isinstance(resolved, Program) else None
-    if not isinstance(resolved, Program):
+    if isinstance(resolved, Rejected):
         errors += resolved.errors
     fields = validation.read_fields(request, program.info if program else None)
     errors += [FieldError(name, message) for name, message in fields.errors]
     broken = {error.field for error in errors}
     asked = _spec(fields.values, broken, cluster=cluster.name if cluster else "", program=program)
     if asked is None:
-        return _Read(errors, cluster=cluster, view=view, program=program, info=resolved.info)
+        return Checked(errors, resolved, cluster, view)
     given = [str(name) for name, value in request.items() if value not in (None, "", {}, [])]
     refused = combinations.refusals(asked, program.info if program else None, given=given) or (
         combinations.refusals_in(asked, view) if view else []
@@ -154,20 +126,19 @@ def _read(request: object, *, by: User) -> _Read:
         refused += [("tf_config", finding.sentence) for finding in findings if finding.blocks]
     errors += [FieldError(name, message) for name, message in refused if name not in broken]
     broken |= {name for name, _message in refused}
-    batch: BatchPlan | None = None
-    nearest: tuple[int, ...] = ()
-    if asked.kind is Kind.RECIPE and not broken & ARITHMETIC_FIELDS:
-        divided = _divided(asked, held=source.batch)
-        if isinstance(divided, Indivisible):
-            errors.append(FieldError("global_batch_size", divided.message))
-            nearest = divided.nearest
-        else:
-            batch = divided
-    if view is None or broken & SHAPE_FIELDS:
-        spec = None
-    else:
-        spec = msgspec.structs.replace(asked, tf_config="") if "tf_config" in broken else asked
-    return _Read(errors, spec, batch, cluster, view, program, resolved.info, nearest, findings)
+    batch: BatchPlan | Indivisible | None = None
+    if asked.kind is Kind.RECIPE and not broken & (SHAPE_FIELDS | batching.FIELDS):
+        batch = _divided(asked, held=source.batch)
+    if isinstance(batch, Indivisible):
+        errors.append(FieldError("global_batch_size", batch.message))
+    if broken & SHAPE_FIELDS:
+        asked = None
+    elif "tf_config" in broken:
+        asked = msgspec.structs.replace(asked, tf_config="")
+    known = Checked(errors, resolved, cluster, view, asked, findings=findings)
+    if isinstance(batch, Indivisible):
+        return replace(known, nearest=batch.nearest)
+    return replace(known, batch=batch)
 
 
 def _divided(asked: JobSpec, *, held: int) -> BatchPlan | Indivisible:
@@ -194,15 +165,6 @@ def _findings(asked: JobSpec, view: ClusterView | None, program: Program | None)
     linted = tf_config_lint.lint(asked.tf_config, asked, view) if asked.tf_config else []
     script = program.script if program else None
     return linted + (script_findings.findings_of(script, asked) if script else [])
-
-
-def _of_nodes(spec: JobSpec, view: ClusterView, placed: Placed) -> tuple[Finding, ...]:
-    return tuple(node_findings.findings(spec, planning.nodes_of(placed.replicas, view)))
-
-
-def _blocking(findings: tuple[Finding, ...]) -> list[FieldError]:
-    """What machines lack stands at the cluster, which another choice would mend."""
-    return [FieldError("cluster", finding.sentence) for finding in findings if finding.blocks]
 
 
 def _cluster(name: object) -> tuple[Cluster | None, list[FieldError]]:

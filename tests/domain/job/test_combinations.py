@@ -111,8 +111,10 @@ def test_every_limit_has_an_example(limit):
 @pytest.mark.parametrize("strategy", list(Strategy))
 def test_every_limit_of_a_strategy_has_an_example(strategy):
     examples = [(field, spec(strategy, **fields)) for name, fields, field, _ in REFUSED if name == strategy]
-    for limit in STRATEGIES[strategy].limits:
+    row = STRATEGIES[strategy]
+    for limit in row.limits:
         assert any(field == limit.field and limit.broken(example) for field, example in examples), limit.sentence
+    assert set(row.refuses) <= {field for field, _example in examples}
 
 
 def test_a_pipeline_needs_a_recipe_that_says_where_it_is_cut():

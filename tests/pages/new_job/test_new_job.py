@@ -10,6 +10,7 @@ from django.test import Client
 
 from orchestrator import catalogue
 from orchestrator.models import Cluster, Code, Job, User
+from orchestrator.services.programs import programs
 from tests.factories import RECIPE, make_cluster, make_job, make_node
 from tests.pages.fields import Fields
 from worker_agent.protocol.states import JobStatus
@@ -132,6 +133,15 @@ def test_each_error_stands_at_its_field_and_nothing_is_lost(person: Client, fiel
         shown.pop(field), expected.pop(field)
     assert shown == expected
     assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize(("url", "status"), [(URL, 302), (PREVIEW, 200)])
+def test_the_program_of_a_form_is_read_once(person: Client, monkeypatch, url: str, status: int):
+    seen = []
+    resolve = programs.resolve
+    monkeypatch.setattr(programs, "resolve", lambda *given, **more: seen.append(given) or resolve(*given, **more))
+    assert person.post(url, filled()).status_code == status
+    assert len(seen) == 1
 
 
 def test_all_errors_come_at_once(person: Client):

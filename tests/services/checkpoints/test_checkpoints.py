@@ -303,7 +303,7 @@ def test_a_batch_that_does_not_divide_is_never_mended_against_the_checkpoint(mem
     request = {"name": "t", "cluster": lab.name, "recipe": "digits_mlp", "strategy": "multi_worker_mirrored"}
 
     def found(**fields: object) -> tuple[tuple[int, ...], dict[str, str]]:
-        preview = submission.preview(request | {"resume_from": row.pk} | fields, by=member)
+        preview = submission.check(request | {"resume_from": row.pk} | fields, by=member)
         return preview.nearest, {error.field: error.message for error in preview.errors}
 
     nearest, errors = found(workers=3, global_batch_size=16)

@@ -31,7 +31,7 @@ def test_a_sound_request(member):
 
 
 def test_the_preview_shows_what_would_happen(member):
-    preview = submission.preview(request_for(make_lab(), learning_rate=0.1, lr_scaling="linear"), by=member)
+    preview = submission.check(request_for(make_lab(), learning_rate=0.1, lr_scaling="linear"), by=member)
     assert preview.errors == []
     assert (preview.batch.per_replica, preview.batch.learning_rate) == (32, 0.2)
     assert [replica.node_name for replica in preview.placement] == ["node-1", "node-2"]
@@ -45,7 +45,7 @@ def test_the_preview_shows_what_would_happen(member):
 def test_the_preview_says_what_would_be_waited_for(member):
     cluster = make_lab(slots=1)
     make_replica(make_job(cluster=cluster, status=JobStatus.RUNNING), node=cluster.nodes.get(name="node-2"))
-    preview = submission.preview(request_for(cluster), by=member)
+    preview = submission.check(request_for(cluster), by=member)
     assert preview.errors == []
     assert preview.waiting_for == "needs 2 workers with 1 device each; 1 free on node-1, 0 on node-2"
     assert submission.check(request_for(cluster), by=member).errors == []
@@ -54,7 +54,7 @@ def test_the_preview_says_what_would_be_waited_for(member):
 def test_more_workers_than_nodes_can_hold_is_an_error_at_its_field(member):
     for errors in (
         submission.check(request_for(make_lab(slots=1), workers=4, global_batch_size=64), by=member).errors,
-        submission.preview(request_for(make_lab(slots=1), workers=4, global_batch_size=64), by=member).errors,
+        submission.check(request_for(make_lab(slots=1), workers=4, global_batch_size=64), by=member).errors,
     ):
         assert fields_of(errors)["workers"].startswith("more workers than nodes can hold: 4")
 
@@ -62,18 +62,18 @@ def test_more_workers_than_nodes_can_hold_is_an_error_at_its_field(member):
 def test_a_batch_that_does_not_divide(member):
     request = request_for(make_lab(slots=4), workers=3)
     assert "use 63 or 66" in fields_of(submission.check(request, by=member).errors)["global_batch_size"]
-    preview = submission.preview(request, by=member)
+    preview = submission.check(request, by=member)
     assert preview.batch is None
     assert len(preview.placement) == 3
 
 
 def test_an_incomplete_request_is_previewed_as_far_as_it_goes(member):
     cluster = make_lab()
-    preview = submission.preview({"cluster": cluster.name, "strategy": "one_device"}, by=member)
+    preview = submission.check({"cluster": cluster.name, "strategy": "one_device"}, by=member)
     assert set(fields_of(preview.errors)) == {"name", "recipe"}
     assert preview.batch.per_replica == 64
     assert len(preview.placement) == 1
-    half = submission.preview({"cluster": cluster.name, "strategy": "horovod"}, by=member)
+    half = submission.check({"cluster": cluster.name, "strategy": "horovod"}, by=member)
     assert (half.batch, half.placement) == (None, ())
     assert len(half.nodes) == 2
 
@@ -96,7 +96,7 @@ def test_a_cluster_without_nodes(member):
 @pytest.mark.parametrize("request_", [None, [], "x", 5, math.nan, [{}]])
 def test_what_is_no_object(request_, member):
     assert submission.check(request_, by=member).spec is None
-    assert submission.preview(request_, by=member).errors
+    assert submission.check(request_, by=member).errors
 
 
 words = st.text(alphabet="ab1 -.=\x00\n\ud800é", max_size=6)
@@ -113,7 +113,7 @@ def test_junk_never_raises(member, fields):
     cluster = make_cluster()
     request = request_for(cluster) | fields
     assert submission.check(request, by=member).spec is None
-    assert submission.preview(request, by=member).errors
+    assert submission.check(request, by=member).errors
 
 
 def test_what_cannot_go_together_is_said_before_anything_starts(member):
@@ -132,11 +132,11 @@ def test_a_value_that_cannot_be_read_is_told_once(member):
 
 def test_the_preview_of_a_gang_with_chief_evaluator_and_accumulation(member):
     asked = request_for(make_lab(), chief=True, validation="evaluator", accumulation=4)
-    preview = submission.preview(asked, by=member)
+    preview = submission.check(asked, by=member)
     assert preview.errors == []
     assert set(preview.tf_configs) == {"chief:0", "worker:0", "evaluator:0"}
     assert (preview.batch.per_replica, preview.batch.per_part) == (32, 8)
-    uneven = submission.preview(asked | {"accumulation": 3}, by=member)
+    uneven = submission.check(asked | {"accumulation": 3}, by=member)
     assert uneven.nearest == (60, 66)
 
 
@@ -152,13 +152,13 @@ def test_a_hand_written_tf_config_is_linted_with_the_nodes_at_hand(member):
     def asked(*addresses, **more):
         return request_for(lab, **script, tf_config={"cluster": {"worker": list(addresses), **more}})
 
-    good = submission.preview(asked(f"{hosts[1]}:{lab.port_first}", f"{hosts[0]}:{lab.port_first + 1}"), by=member)
+    good = submission.check(asked(f"{hosts[1]}:{lab.port_first}", f"{hosts[0]}:{lab.port_first + 1}"), by=member)
     assert [replica.node_name for replica in good.placement] == ["node-2", "node-1"]
     assert good.batch is None
-    outside = submission.preview(asked(f"{hosts[0]}:{lab.port_first}", f"{hosts[1]}:2000"), by=member)
+    outside = submission.check(asked(f"{hosts[0]}:{lab.port_first}", f"{hosts[1]}:2000"), by=member)
     assert "tf_config" not in fields_of(outside.errors)
     assert [finding.blocks for finding in outside.findings] == [False]
-    wrong = submission.preview(asked(f"{hosts[0]}:{lab.port_first}", evaluator=["x:2000"]), by=member)
+    wrong = submission.check(asked(f"{hosts[0]}:{lab.port_first}", evaluator=["x:2000"]), by=member)
     told = [error.message for error in wrong.errors if error.field == "tf_config"]
     assert "the evaluator stands in the cluster" in told[0]
     assert "it lists 1 worker address for 2 workers" in told[1]
@@ -185,13 +185,13 @@ def test_workers_that_would_never_meet_are_refused_before_anything_starts(member
     """DTensor over the devices of one process, under the sizes that tensor parallelism begins with."""
     code = {"filename": "main.py", "text": (ROOT / "examples/scripts/dtensor_mlp.py").read_text()}
     asked = request_for(make_lab(), recipe=None, code=code, kind="script", strategy="tensor_parallel")
-    for answer in (submission.check(asked, by=member), submission.preview(asked, by=member)):
+    for answer in (submission.check(asked, by=member), submission.check(asked, by=member)):
         assert "Use 1 worker" in fields_of(answer.errors)["workers"]
     assert submission.check(asked | {"workers": 1}, by=member).errors == []
 
 
 def test_a_script_that_builds_another_strategy_is_a_warning(member):
     code = {"filename": "main.py", "text": "s = tf.distribute.MirroredStrategy()"}
-    preview = submission.preview(request_for(make_lab(), recipe=None, code=code, kind="script"), by=member)
+    preview = submission.check(request_for(make_lab(), recipe=None, code=code, kind="script"), by=member)
     assert preview.errors == []
     assert [(finding.what, finding.blocks) for finding in preview.findings] == [("the program builds Mirrored", False)]

@@ -122,7 +122,7 @@ def test_nothing_is_placed_on_ports_that_are_being_tried(member):
     assert not tried & {(host, port) for host, port in again.doors}
     for node in cluster.nodes.all():
         answer(row, node)
-    preview = submission.preview(request_for(cluster), by=member)
+    preview = submission.check(request_for(cluster), by=member)
     assert preview.nodes
 
 
@@ -218,7 +218,7 @@ def test_nodes_that_do_not_suit_each_other_are_refused_and_not_launched(member):
     Node.objects.filter(name="node-2").update(inventory=make_node(name="x").inventory | {"tensorflow": "2.20.0"})
     errors = submission.check(request_for(cluster), by=member).errors
     assert fields_of(errors)["cluster"].startswith("TensorFlow differs between the nodes of the gang")
-    assert [finding.blocks for finding in submission.preview(request_for(cluster), by=member).findings] == [True]
+    assert [finding.blocks for finding in submission.check(request_for(cluster), by=member).findings] == [True]
     assert not dispatch.dispatch_job(job_id=job.pk, now=NOW)
     job.refresh_from_db()
     assert job.waiting_for.startswith("TensorFlow differs")

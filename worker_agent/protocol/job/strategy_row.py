@@ -42,11 +42,11 @@ class Derived:
 class StrategyRow:
     """Everything that is particular to one strategy.
 
-    Words. `label` and `summary` are for pages, `guide` is its paragraph in the documentation.
+    Words. `label` and `summary` are for pages; the documentation adds `guide`: when to take it, what to know.
 
-    Fields. `reads` are the fields that not every strategy reads; `defaults` what some of them are unless they are
-    given; `limits` what cannot be asked for with it. `split` says how a batch is divided, `batch_note` what is added to
-    that in words.
+    Fields. `reads` are the fields that not every strategy reads, `defaults` what some of them are unless they are
+    given. `refuses` says why a field has to keep its default; `limits` what else cannot be asked for. `split` is how a
+    batch is divided, `batch_note` what is added to that in words.
 
     Gang. `coordinated`: a chief that computes nothing builds the model on parameter servers and hands out the work, so
     that a worker holds no variables and can be lost alone. `served`: the leader alone drives the training, and its end
@@ -54,9 +54,8 @@ class StrategyRow:
 
     Training. `module` is where it is built, in `worker_agent/trainer/strategies`; `class_name` what a script calls it.
     `no_scripts` says why scripts cannot have it. `keras` are the flavours that a recipe can have, the default first,
-    `other_keras` says why no other; `script_keras` is the default of a script.
-    `shares_checkpoints`: it stores the variables of the whole model, as the others that do. `measured` are series that
-    tell how it works.
+    `other_keras` says why no other; `script_keras` is the default of a script. `shares_checkpoints`: it stores the
+    variables of the whole model, as the others that do. `measured` are series that tell how it works.
     """
 
     label: str
@@ -78,6 +77,7 @@ class StrategyRow:
     shares_checkpoints: bool = True
     measured: tuple[str, ...] = ()
     limits: tuple[Limit, ...] = ()
+    refuses: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def computing(self) -> tuple[Role, ...]:
