@@ -24,7 +24,7 @@ OWNERS_REMEMBERED = 4096
 _STEP, _NUMBER = np.dtype("<i8"), np.dtype("<f8")
 
 
-class Run(NamedTuple):
+class Curve(NamedTuple):
     """Points in order: `steps`, `times` (unix s) and `values`, equally long."""
 
     steps: NDArray[np.int64]
@@ -44,7 +44,7 @@ class Addition(NamedTuple):
 
     owner: Owner
     name: str
-    run: Run
+    curve: Curve
 
 
 class _Appends:
@@ -84,14 +84,14 @@ def tidy_name(name: str) -> str:
     return name.replace("\0", "")[:NAME_CHARS] or "unnamed"
 
 
-def run_of(steps: Sequence[int], times: Sequence[float], values: Sequence[float]) -> Run:
+def curve_of(steps: Sequence[int], times: Sequence[float], values: Sequence[float]) -> Curve:
     """Points as arrays; raises `ValueError` when the columns differ in length or a time is not finite."""
-    run = Run(np.array(steps, _STEP), np.array(times, _NUMBER), np.array(values, _NUMBER))
-    if not len(run.steps) == len(run.times) == len(run.values):
+    curve = Curve(np.array(steps, _STEP), np.array(times, _NUMBER), np.array(values, _NUMBER))
+    if not len(curve.steps) == len(curve.times) == len(curve.values):
         raise ValueError("steps, times and values differ in length")
-    if not np.isfinite(run.times).all():
+    if not np.isfinite(curve.times).all():
         raise ValueError("a time is not a number")
-    return run
+    return curve
 
 
 def append(additions: Iterable[Addition]) -> set[tuple[Owner, str]]:
@@ -99,21 +99,21 @@ def append(additions: Iterable[Addition]) -> set[tuple[Owner, str]]:
 
     Returns the series that were refused because their owner has `NAMES_PER_OWNER` others already.
     """
-    joined: dict[tuple[Owner, str], list[Run]] = defaultdict(list)
-    for owner, name, run in additions:
-        if len(run.steps):
-            joined[owner, name].append(run)
+    joined: dict[tuple[Owner, str], list[Curve]] = defaultdict(list)
+    for owner, name, curve in additions:
+        if len(curve.steps):
+            joined[owner, name].append(curve)
     known = appends.of({owner for owner, _ in joined})
     blocks: list[SeriesBlock] = []
     full: list[tuple[Owner, str]] = []
     refused: set[tuple[Owner, str]] = set()
-    for (owner, name), runs in joined.items():
+    for (owner, name), curves in joined.items():
         counts = known[owner]
         if name not in counts and len(counts) >= NAMES_PER_OWNER:
             refused.add((owner, name))
             continue
         counts[name] = counts.get(name, 0) + 1
-        blocks.append(_block(owner, name, join(runs)))
+        blocks.append(_block(owner, name, join(curves)))
         if counts[name] >= MERGE_AFTER_APPENDS:
             full.append((owner, name))
     SeriesBlock.objects.bulk_create(blocks)
@@ -125,10 +125,10 @@ def append(additions: Iterable[Addition]) -> set[tuple[Owner, str]]:
 
 def read(
     owners: Sequence[Owner], *, names: Iterable[str] | None = None, since: float | None = None
-) -> dict[tuple[Owner, str], Run]:
+) -> dict[tuple[Owner, str], Curve]:
     """Every series of these owners, whole, or the points from time `since` on; `names` None means all names."""
     wanted = None if names is None else set(names)
-    parts: dict[tuple[Owner, str], list[Run]] = defaultdict(list)
+    parts: dict[tuple[Owner, str], list[Curve]] = defaultdict(list)
     for blocks in _blocks_of(owners):
         found = blocks if wanted is None else blocks.filter(name__in=wanted)
         if since is not None:
@@ -136,25 +136,25 @@ def read(
         rows = found.values_list("replica_id", "node_id", "name", "count", "payload")
         for replica_id, node_id, name, count, payload in rows.iterator(chunk_size=500):
             parts[Owner(replica_id, node_id), name].append(_unpack(count, payload))
-    runs = {key: join(found) for key, found in parts.items()}
+    curves = {key: join(found) for key, found in parts.items()}
     if since is None:
-        return runs
-    recent = {key: _pick(run, run.times >= since) for key, run in runs.items()}
-    return {key: run for key, run in recent.items() if len(run.steps)}
+        return curves
+    recent = {key: _pick(curve, curve.times >= since) for key, curve in curves.items()}
+    return {key: curve for key, curve in recent.items() if len(curve.steps)}
 
 
-def thin(run: Run, points: int) -> Run:
+def thin(curve: Curve, points: int) -> Curve:
     """At most about `points` points that draw the same line: first, last, and of each stretch its lowest, its highest
     and, where it holds one, a NaN."""
-    size = len(run.steps)
+    size = len(curve.steps)
     if size <= max(points, 4):
-        return run
-    missing = np.isnan(run.values)
+        return curve
+    missing = np.isnan(curve.values)
     per_stretch = 3 if missing.any() else 2
     width = -(-size // max((points - 2) // per_stretch, 1))
     stretches = -(-size // width)
     padding = stretches * width - size
-    grid = np.concatenate([run.values, np.repeat(run.values[-1:], padding)]).reshape(stretches, width)
+    grid = np.concatenate([curve.values, np.repeat(curve.values[-1:], padding)]).reshape(stretches, width)
     base = np.arange(stretches) * width
     picks = [np.array([0, size - 1])]
     if per_stretch == 3:
@@ -165,17 +165,17 @@ def thin(run: Run, points: int) -> Run:
     else:
         picks += [base + grid.argmin(axis=1), base + grid.argmax(axis=1)]
     chosen = np.unique(np.minimum(np.concatenate(picks), size - 1))
-    return _pick(run, chosen)
+    return _pick(curve, chosen)
 
 
-def join(runs: Sequence[Run]) -> Run:
-    """Runs one behind the other."""
-    if len(runs) == 1:
-        return runs[0]
-    return Run(
-        np.concatenate([run.steps for run in runs]),
-        np.concatenate([run.times for run in runs]),
-        np.concatenate([run.values for run in runs]),
+def join(curves: Sequence[Curve]) -> Curve:
+    """Curves one behind the other."""
+    if len(curves) == 1:
+        return curves[0]
+    return Curve(
+        np.concatenate([curve.steps for curve in curves]),
+        np.concatenate([curve.times for curve in curves]),
+        np.concatenate([curve.values for curve in curves]),
     )
 
 
@@ -186,7 +186,7 @@ def drop_node_points(*, before: float) -> int:
 
 
 def _merge(owner: Owner, name: str) -> None:
-    """Make one block of each unbroken run of small ones: the first takes the points of all, so ids keep their order."""
+    """Make one block of each unbroken row of small ones: the first takes the points of all, so ids keep their order."""
     (blocks,) = (blocks.filter(name=name) for blocks in _blocks_of([owner]))
     sizes = list(blocks.values_list("id", "count"))
     for is_small, stretch in groupby(sizes, key=lambda row: row[1] < FULL_BLOCK_POINTS):
@@ -213,23 +213,23 @@ def _blocks_of(owners: Sequence[Owner]) -> list[QuerySet[SeriesBlock]]:
     return queries
 
 
-def _pick(run: Run, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Run:
-    return Run(run.steps[chosen], run.times[chosen], run.values[chosen])
+def _pick(curve: Curve, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Curve:
+    return Curve(curve.steps[chosen], curve.times[chosen], curve.values[chosen])
 
 
-def _block(owner: Owner, name: str, run: Run) -> SeriesBlock:
+def _block(owner: Owner, name: str, curve: Curve) -> SeriesBlock:
     return SeriesBlock(
         replica_id=owner.replica_id,
         node_id=owner.node_id,
         name=name,
-        count=len(run.steps),
-        last_time=float(run.times.max()),
-        payload=run.steps.tobytes() + run.times.tobytes() + run.values.tobytes(),
+        count=len(curve.steps),
+        last_time=float(curve.times.max()),
+        payload=curve.steps.tobytes() + curve.times.tobytes() + curve.values.tobytes(),
     )
 
 
-def _unpack(count: int, payload: bytes | memoryview) -> Run:
-    return Run(
+def _unpack(count: int, payload: bytes | memoryview) -> Curve:
+    return Curve(
         np.frombuffer(payload, _STEP, count),
         np.frombuffer(payload, _NUMBER, count, count * 8),
         np.frombuffer(payload, _NUMBER, count, count * 16),

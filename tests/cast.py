@@ -8,7 +8,7 @@ from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_K
 from django.contrib.sessions.backends.db import SessionStore
 from django.test import Client, override_settings
 
-from orchestrator.models import Role, User
+from orchestrator.models import User, UserRole
 from tests.environment import ON_POSTGRES
 from tests.factories import make_user
 
@@ -39,25 +39,25 @@ def _unit_settings() -> Iterator[None]:
 @pytest.fixture
 def viewer(db: None) -> User:
     """May look."""
-    return make_user("vera", role=Role.VIEWER)
+    return make_user("vera", role=UserRole.VIEWER)
 
 
 @pytest.fixture
 def member(db: None) -> User:
     """May run jobs; owns what the tests create."""
-    return make_user("mel", role=Role.MEMBER)
+    return make_user("mel", role=UserRole.MEMBER)
 
 
 @pytest.fixture
 def teammate(db: None) -> User:
     """A second member, who owns nothing."""
-    return make_user("tom", role=Role.MEMBER)
+    return make_user("tom", role=UserRole.MEMBER)
 
 
 @pytest.fixture
 def administrator(db: None) -> User:
     """May register machines and people."""
-    return make_user("ada", role=Role.ADMINISTRATOR)
+    return make_user("ada", role=UserRole.ADMINISTRATOR)
 
 
 @pytest.fixture

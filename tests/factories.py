@@ -5,7 +5,7 @@ import itertools
 import secrets
 from datetime import UTC, datetime
 
-from orchestrator.models import Attempt, Cluster, Code, Job, Node, Replica, Role, User
+from orchestrator.models import Attempt, Cluster, Code, Job, Node, Replica, User, UserRole
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
@@ -36,7 +36,7 @@ def build_dataset(params, split):
 _numbers = itertools.count(1)
 
 
-def make_user(username: str = "", *, role: Role = Role.MEMBER, password: str = PASSWORD) -> User:
+def make_user(username: str = "", *, role: UserRole = UserRole.MEMBER, password: str = PASSWORD) -> User:
     """A person of that role; the password is `PASSWORD`."""
     return User.objects.create_user(username=username or f"person-{next(_numbers)}", password=password, role=role)
 

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.api.limits import JOINS
 from dashboard.api.problems import answer_to, problem
-from dashboard.api.signature import Refused, node_of_request
+from dashboard.api.signature import NotSigned, node_of_request
 from orchestrator.queries.rows import Node
 from orchestrator.services import artifacts
 from orchestrator.services.errors import FieldError, Invalid
@@ -43,7 +43,7 @@ def agents_only(method: str) -> Callable[[View], View]:
         def guarded(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             try:
                 return view(request, *args, **kwargs)
-            except Refused as error:
+            except NotSigned as error:
                 return problem(401, str(error))
             except Exception as error:
                 answer = answer_to(error)
@@ -106,7 +106,7 @@ def artifact(request: HttpRequest, replica_id: int, name: str) -> HttpResponse:
 
 
 def node_of(request: HttpRequest) -> Node:
-    """The node that signed the request; raises `Refused`."""
+    """The node that signed the request; raises `NotSigned`."""
     return node_of_request(
         method=request.method or "", path=request.path, authorization=request.headers.get("Authorization", "")
     )

@@ -111,7 +111,7 @@ def pause_job(request: SignedIn, job_id: int) -> JobSummary:
 )
 def resume_job(request: SignedIn, job_id: int) -> JobSummary:
     """Of one that is paused: back into the queue, to go on from its newest checkpoint."""
-    service.resume_paused_job(job_id=job_id, by=request.user)
+    service.resume_job(job_id=job_id, by=request.user)
     return _told(request, job_id)
 
 

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import close_old_connections
 from django.template.loader import render_to_string
 
-from dashboard.api.signature import Refused, node_of_request
+from dashboard.api.signature import NotSigned, node_of_request
 
 ORDINARY_BODY_BYTES = 1_000_000
 UPLOAD = re.compile(r"^/agent/v1/replicas/[0-9]+/(artifacts/[^/]+|checkpoints/[^/]+(/[^/]+)?)$")
@@ -51,7 +51,7 @@ class BodyLimit:
         if UPLOAD.match(scope["path"]):
             try:
                 await sync_to_async(_check_signature, thread_sensitive=False)(scope, headers)
-            except Refused as error:
+            except NotSigned as error:
                 await _refuse(send, 401, str(error))
                 return
         taken, answered = 0, False

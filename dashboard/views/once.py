@@ -26,12 +26,12 @@ def hand_over(request: SignedIn, response: HttpResponse, *, name: str, value: st
     return response
 
 
-def taken(request: SignedIn, *, name: str) -> str:
-    """What the page before handed over, or "". Answer with `forgotten`, so that it is shown this once."""
+def received(request: SignedIn, *, name: str) -> str:
+    """What the page before handed over, or "". Answer with `forget`, so that it is shown this once."""
     return str(request.get_signed_cookie(PREFIX + name, "", salt=_salt(request), max_age=LIFE_S))
 
 
-def forgotten(response: HttpResponse, *, name: str) -> HttpResponse:
+def forget(response: HttpResponse, *, name: str) -> HttpResponse:
     """The same answer, ending the secret's way."""
     response.delete_cookie(PREFIX + name, samesite="Strict")
     return response

@@ -8,7 +8,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.requests import SignedIn
 from dashboard.views.answers import page
-from dashboard.views.once import forgotten, hand_over, taken
+from dashboard.views.once import forget, hand_over, received
 from orchestrator.services import accounts
 from orchestrator.services.errors import Invalid
 
@@ -29,13 +29,13 @@ def tokens(request: SignedIn) -> HttpResponse:
             errors = {error.field: error.message for error in refused.errors}
     context = {
         "tokens": accounts.tokens_of(request.user),
-        "fresh": taken(request, name=FRESH),
+        "fresh": received(request, name=FRESH),
         "name": name,
         "errors": errors,
         "general": errors.get("", ""),
     }
     answer = render(request, "dashboard/account/tokens.html", context, status=422 if errors else 200)
-    return forgotten(answer, name=FRESH)
+    return forget(answer, name=FRESH)
 
 
 @require_POST

@@ -7,7 +7,7 @@ from django.http import HttpRequest
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from orchestrator.administration.base import Administered, may_administer
-from orchestrator.models import Role, User
+from orchestrator.models import User, UserRole
 
 LAST = "This is the last administrator. Make somebody else one first."
 
@@ -18,9 +18,9 @@ class PersonChangeForm(UserChangeForm):
     def clean(self) -> dict[str, Any]:
         """Refuse to demote or switch off the last administrator."""
         values: dict[str, Any] = super().clean() or self.cleaned_data
-        keeps = values.get("role", self.instance.role) == Role.ADMINISTRATOR and values.get("is_active", True)
+        keeps = values.get("role", self.instance.role) == UserRole.ADMINISTRATOR and values.get("is_active", True)
         if not keeps and is_last_administrator(self.instance):
-            self.add_error("role" if values.get("role") != Role.ADMINISTRATOR else "is_active", LAST)
+            self.add_error("role" if values.get("role") != UserRole.ADMINISTRATOR else "is_active", LAST)
         return values
 
 
@@ -52,5 +52,5 @@ class PersonAdmin(Administered, UserAdmin):
 
 def is_last_administrator(user: User) -> bool:
     """Whether nobody could administer without this person."""
-    administrators = User.objects.filter(role=Role.ADMINISTRATOR, is_active=True)
+    administrators = User.objects.filter(role=UserRole.ADMINISTRATOR, is_active=True)
     return list(administrators.values_list("pk", flat=True)[:2]) == [user.pk]

@@ -1,6 +1,6 @@
 """The tables. Columns and constraints only; what may happen to a row is in `services/`."""
 
-from orchestrator.models.accounts import ApiToken, Role, User, digest_of
+from orchestrator.models.accounts import ApiToken, User, UserRole, digest_of
 from orchestrator.models.jobs import Artifact, Attempt, Checkpoint, Code, Job, Replacement, Replica
 from orchestrator.models.machines import Cluster, JoinToken, Node
 from orchestrator.models.records import Command, Cursor, Event, LogChunk, SeriesBlock, ServiceBeat
@@ -24,9 +24,9 @@ __all__ = [
     "ProbedNode",
     "Replacement",
     "Replica",
-    "Role",
     "SeriesBlock",
     "ServiceBeat",
     "User",
+    "UserRole",
     "digest_of",
 ]

@@ -7,7 +7,7 @@ from django.contrib.auth.models import AbstractUser
 from django.db import models
 
 
-class Role(models.TextChoices):
+class UserRole(models.TextChoices):
     """What a person may do: look; run jobs; or also register machines and people."""
 
     VIEWER = "viewer", "Viewer"
@@ -18,24 +18,24 @@ class Role(models.TextChoices):
 class User(AbstractUser):
     """A person. `role` decides; administrators are staff, so that the admin lets them in (kept in step by `save`)."""
 
-    role = models.CharField(max_length=16, choices=Role, default=Role.MEMBER)
+    role = models.CharField(max_length=16, choices=UserRole, default=UserRole.MEMBER)
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Keep Django's own flags in step with the role; `createsuperuser` makes an administrator."""
         if self._state.adding and self.is_superuser:
-            self.role = Role.ADMINISTRATOR
-        self.is_staff = self.is_superuser = self.role == Role.ADMINISTRATOR
+            self.role = UserRole.ADMINISTRATOR
+        self.is_staff = self.is_superuser = self.role == UserRole.ADMINISTRATOR
         super().save(*args, **kwargs)
 
     @property
     def may_run_jobs(self) -> bool:
         """Members and administrators create, stop and retry jobs."""
-        return self.role in (Role.MEMBER, Role.ADMINISTRATOR)
+        return self.role in (UserRole.MEMBER, UserRole.ADMINISTRATOR)
 
     @property
     def may_administer(self) -> bool:
         """Administrators register clusters, nodes and people."""
-        return self.role == Role.ADMINISTRATOR
+        return self.role == UserRole.ADMINISTRATOR
 
 
 class ApiToken(models.Model):

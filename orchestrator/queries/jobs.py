@@ -230,7 +230,7 @@ def summary(job: Job, *, now: datetime | None = None) -> JobSummary:
     )
 
 
-def began_at(job: Job) -> datetime | None:
+def first_at_work(job: Job) -> datetime | None:
     """When its processes were at work for the first time, in whatever attempt; `started_at` is of the latest one."""
     return next((attempt.running_at for attempt in job.attempts.all() if attempt.running_at), job.started_at)
 

@@ -14,7 +14,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from orchestrator.models import ApiToken, Role, User, digest_of
+from orchestrator.models import ApiToken, User, UserRole, digest_of
 from orchestrator.queries.errors import NotFound
 from orchestrator.services.errors import FieldError, Invalid
 
@@ -88,4 +88,4 @@ def ensure_administrator(*, username: str, password: str) -> tuple[User, bool]:
         validate_password(password)
     except ValidationError as error:
         raise Invalid([FieldError("password", message) for message in error.messages]) from error
-    return User.objects.create_user(username=username, password=password, role=Role.ADMINISTRATOR), True
+    return User.objects.create_user(username=username, password=password, role=UserRole.ADMINISTRATOR), True

@@ -143,7 +143,7 @@ def test_replicas_series_logs_events_artifacts(member: User, calls_as: Caller, s
     config = {"cluster": {"worker": ["10.0.0.1:2000"]}, "task": {"type": "worker", "index": 0}}
     ended = {"exit_code": 1, "reason": "gone", "refused": 3}
     replica = make_replica(job, status=ReplicaStatus.EXITED, pid=7, tf_config=config, **ended)
-    run = series.run_of([0, 1, 2], [1.0, 2.0, 3.0], [0.5, math.nan, -math.inf])
+    run = series.curve_of([0, 1, 2], [1.0, 2.0, 3.0], [0.5, math.nan, -math.inf])
     series.append([series.Addition(series.Owner(replica_id=replica.pk), "loss", run)])
     LogChunk.objects.create(replica=replica, start=0, end=6, at=1.0, text="één\n")
     Event.objects.create(job=job, kind="job_running", text="<b>up</b>", attempt=1, actor=member)

@@ -78,7 +78,7 @@ def test_poison_is_isolated_to_the_record(
 
     def choke(additions: object) -> object:
         found = list(additions)  # type: ignore[call-overload]
-        if any(666.0 in addition.run.values for addition in found):
+        if any(666.0 in addition.curve.values for addition in found):
             raise DataError("it is poison")
         return append(found)
 

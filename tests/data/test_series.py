@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator import series
 from orchestrator.models import SeriesBlock
-from orchestrator.series import Addition, Owner, run_of
+from orchestrator.series import Addition, Owner, curve_of
 from tests.factories import make_node, make_replica
 
 pytestmark = pytest.mark.django_db
@@ -21,13 +21,13 @@ def owner() -> Owner:
 def add(owner: Owner, first: int, count: int, name: str = "loss") -> None:
     steps = range(first, first + count)
     series.append(
-        [Addition(owner, name, run_of(steps, [float(step) for step in steps], [step * 0.5 for step in steps]))]
+        [Addition(owner, name, curve_of(steps, [float(step) for step in steps], [step * 0.5 for step in steps]))]
     )
 
 
 def test_numbers_come_back_as_they_were_written(owner: Owner) -> None:
     values = [math.nan, math.inf, -math.inf, -0.0, 5e-324, 1.7976931348623157e308]
-    series.append([Addition(owner, "<script>", run_of(range(6), [0.5] * 6, values))])
+    series.append([Addition(owner, "<script>", curve_of(range(6), [0.5] * 6, values))])
     run = series.read([owner])[owner, "<script>"]
     assert run.values.tobytes() == np.array(values).tobytes()
     assert run.steps.tolist() == [0, 1, 2, 3, 4, 5]
@@ -73,10 +73,10 @@ def test_series_do_not_mix(owner: Owner) -> None:
 
 def test_names_are_bounded_in_number_and_length(owner: Owner) -> None:
     series.append(
-        [Addition(owner, f"m{number}", run_of([0], [0.0], [0.0])) for number in range(series.NAMES_PER_OWNER)]
+        [Addition(owner, f"m{number}", curve_of([0], [0.0], [0.0])) for number in range(series.NAMES_PER_OWNER)]
     )
     refused = series.append(
-        [Addition(owner, "one more", run_of([0], [0.0], [0.0])), Addition(owner, "m1", run_of([1], [1.0], [1.0]))]
+        [Addition(owner, "one more", curve_of([0], [0.0], [0.0])), Addition(owner, "m1", curve_of([1], [1.0], [1.0]))]
     )
     assert refused == {(owner, "one more")}
     assert len(series.read([owner])[owner, "m1"].steps) == 2
@@ -89,13 +89,13 @@ def test_names_are_bounded_in_number_and_length(owner: Owner) -> None:
 )
 def test_columns_that_do_not_fit_are_refused(steps: list[int], times: list[float], values: list[float]) -> None:
     with pytest.raises(ValueError, match=r"differ|not a number"):
-        run_of(steps, times, values)
+        curve_of(steps, times, values)
 
 
 def test_thinning_keeps_ends_and_extremes() -> None:
     values = np.sin(np.arange(100_000) / 1000)
     values[31_234], values[77_777] = 40.0, -40.0
-    run = run_of(range(100_000), np.arange(100_000.0), values)
+    run = curve_of(range(100_000), np.arange(100_000.0), values)
     thin = series.thin(run, 1000)
     assert len(thin.steps) <= 1000
     assert (thin.steps[0], thin.steps[-1]) == (0, 99_999)
@@ -106,7 +106,7 @@ def test_thinning_keeps_ends_and_extremes() -> None:
 def test_thinning_keeps_a_single_nan_and_its_neighbours_extremes() -> None:
     values = np.ones(50_000)
     values[12_345], values[12_346], values[12_400] = math.nan, 9.0, -9.0
-    thin = series.thin(run_of(range(50_000), np.arange(50_000.0), values), 600)
+    thin = series.thin(curve_of(range(50_000), np.arange(50_000.0), values), 600)
     kept = dict(zip(thin.steps.tolist(), thin.values.tolist(), strict=True))
     assert len(kept) <= 600
     assert math.isnan(kept[12_345])
@@ -114,13 +114,13 @@ def test_thinning_keeps_a_single_nan_and_its_neighbours_extremes() -> None:
 
 
 def test_thinning_a_series_of_nothing_but_nan() -> None:
-    thin = series.thin(run_of(range(5000), np.arange(5000.0), [math.nan] * 5000), 100)
+    thin = series.thin(curve_of(range(5000), np.arange(5000.0), [math.nan] * 5000), 100)
     assert np.isnan(thin.values).all()
     assert (thin.steps[0], thin.steps[-1]) == (0, 4999)
 
 
 def test_short_series_are_left_alone() -> None:
-    run = run_of(range(10), np.arange(10.0), np.arange(10.0))
+    run = curve_of(range(10), np.arange(10.0), np.arange(10.0))
     assert series.thin(run, 10) is run
 
 

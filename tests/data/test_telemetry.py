@@ -25,7 +25,7 @@ def write(replica: Replica, *texts: str, at: float = 1.0) -> None:
 
 
 def store(replica: Replica, count: int, *, name: str = "loss") -> None:
-    run = storage.run_of(range(count), [float(step) for step in range(count)], [0.5] * count)
+    run = storage.curve_of(range(count), [float(step) for step in range(count)], [0.5] * count)
     storage.append([storage.Addition(storage.Owner(replica_id=replica.pk), name, run)])
 
 
@@ -110,7 +110,7 @@ def test_load_of_several_nodes_in_one_read(django_assert_num_queries: Callable[.
     nodes = [make_node(cluster) for _ in range(3)]
     now_s = datetime.now(UTC).timestamp()
     for node in nodes[:2]:
-        run = storage.run_of([0, 0, 0], [now_s - 2000, now_s - 10, now_s], [1.0, 2.0, 3.0])
+        run = storage.curve_of([0, 0, 0], [now_s - 2000, now_s - 10, now_s], [1.0, 2.0, 3.0])
         storage.append([storage.Addition(storage.Owner(node_id=node.pk), "cpu_percent", run)])
     with django_assert_num_queries(1):
         found = telemetry.load(nodes)

@@ -5,7 +5,7 @@ import re
 import pytest
 from django.test import Client
 
-from orchestrator.models import ApiToken, Cluster, Event, JoinToken, Node, Role, User
+from orchestrator.models import ApiToken, Cluster, Event, JoinToken, Node, User, UserRole
 from tests.factories import PASSWORD, make_cluster, make_job, make_node, make_replica
 from worker_agent.protocol.states import JobStatus
 
@@ -212,7 +212,7 @@ def test_adding_a_person_with_password_and_role(person: Client):
     sent = {"username": "new", "role": "viewer", "password1": PASSWORD, "password2": PASSWORD}
     assert person.post(address("user", "add"), sent).status_code == 302
     added = User.objects.get(username="new")
-    assert (added.role, added.is_staff, added.check_password(PASSWORD)) == (Role.VIEWER, False, True)
+    assert (added.role, added.is_staff, added.check_password(PASSWORD)) == (UserRole.VIEWER, False, True)
 
 
 def test_weak_passwords_are_refused(person: Client):
@@ -230,10 +230,10 @@ def change(person: Client, user: User, **fields: str):
 def test_a_role_goes_up_and_down(person: Client, member: User):
     change(person, member, role="administrator")
     member.refresh_from_db()
-    assert (member.role, member.is_staff, member.is_superuser) == (Role.ADMINISTRATOR, True, True)
+    assert (member.role, member.is_staff, member.is_superuser) == (UserRole.ADMINISTRATOR, True, True)
     change(person, member, role="viewer")
     member.refresh_from_db()
-    assert (member.role, member.is_staff, member.is_superuser) == (Role.VIEWER, False, False)
+    assert (member.role, member.is_staff, member.is_superuser) == (UserRole.VIEWER, False, False)
 
 
 @pytest.mark.parametrize("fields", [{"role": "member"}, {"is_active": "off"}])
@@ -241,7 +241,7 @@ def test_the_last_administrator_stays(person: Client, administrator: User, field
     answer = change(person, administrator, **fields)
     assert "last administrator" in answer.content.decode()
     administrator.refresh_from_db()
-    assert (administrator.role, administrator.is_active) == (Role.ADMINISTRATOR, True)
+    assert (administrator.role, administrator.is_active) == (UserRole.ADMINISTRATOR, True)
 
 
 def test_who_owns_jobs_or_is_oneself_is_not_deleted(person: Client, administrator: User, member: User, teammate: User):

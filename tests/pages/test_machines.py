@@ -93,7 +93,9 @@ def test_the_node_page_shows_what_runs_and_ran(client_of, viewer: User, yard: Cl
     ended = make_job(cluster=yard, status=JobStatus.FAILED, name="earlier")
     make_replica(ended, node=node, status=ReplicaStatus.EXITED, ended_at=now - timedelta(minutes=3))
     Event.objects.create(node=node, kind="node_ready", text="<b>joined</b>")
-    points = series.run_of([0, 0, 0], [now.timestamp() - 9, now.timestamp() - 6, now.timestamp() - 3], [1.0, 2.0, 3.0])
+    points = series.curve_of(
+        [0, 0, 0], [now.timestamp() - 9, now.timestamp() - 6, now.timestamp() - 3], [1.0, 2.0, 3.0]
+    )
     series.append([series.Addition(series.Owner(node_id=node.pk), "cpu_percent", points)])
     answer = client_of(viewer).get(f"/nodes/{node.pk}/")
     text = text_of(answer)

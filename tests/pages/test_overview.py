@@ -32,7 +32,7 @@ def test_what_runs_and_what_waits(client_of: Browser, member: User) -> None:
     running = make_job(owner=member, name="runner", status=JobStatus.RUNNING, step=30, total_steps=120)
     make_job(owner=member, name="waiter", waiting_for="Needs 8 free devices; 2 are free.")
     replica = make_replica(running)
-    points = series.run_of([1, 2, 3], [1.0, 2.0, 3.0], [3.0, 2.0, float("nan")])
+    points = series.curve_of([1, 2, 3], [1.0, 2.0, 3.0], [3.0, 2.0, float("nan")])
     series.append([series.Addition(series.Owner(replica_id=replica.pk), "loss", points)])
     answer = client_of(member).get(reverse("overview"))
     page = answer.content.decode()

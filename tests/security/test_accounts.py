@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from orchestrator.models import ApiToken, Role, User
+from orchestrator.models import ApiToken, User, UserRole
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import accounts
 from orchestrator.services.errors import Invalid
@@ -102,7 +102,7 @@ def test_other_keys_stand_for_nobody(key: str) -> None:
 def test_the_first_administrator_is_made_once() -> None:
     user, made = accounts.ensure_administrator(username="root", password=PASSWORD)
     assert made
-    assert user.role == Role.ADMINISTRATOR
+    assert user.role == UserRole.ADMINISTRATOR
     assert user.is_staff
     assert user.check_password(PASSWORD)
     again, made = accounts.ensure_administrator(username="root", password="something-else-entirely")

@@ -64,7 +64,7 @@ def job_pause(request: SignedIn, job_id: int) -> HttpResponse:
 @page
 def job_resume(request: SignedIn, job_id: int) -> HttpResponse:
     """Resume, then back to the page."""
-    return _after(job_services.resume_paused_job, request, job_id)
+    return _after(job_services.resume_job, request, job_id)
 
 
 @require_POST

@@ -30,7 +30,7 @@ class Bar:
 
 
 @dataclass
-class Row:
+class TimelineRow:
     """One replica, by name, through all attempts."""
 
     name: str
@@ -46,7 +46,7 @@ class Timeline:
     span_s: float
     running: bool
     attempts: list[dict[str, Any]]
-    rows: list[Row]
+    rows: list[TimelineRow]
     ticks: list[dict[str, Any]]
     told: str
 
@@ -59,14 +59,14 @@ def timeline_of(job: Job, attempts: list[Attempt], gang: Sequence[Replica], *, n
     start, over = shown[0].started_at, is_over(job)
     end = max(job.ended_at or start, start) if over else now
     span_s = max((end - start).total_seconds(), 1.0)
-    rows: dict[str, Row] = {}
+    rows: dict[str, TimelineRow] = {}
     for place, name in enumerate(dict.fromkeys(map(str, gang))):
-        rows[name] = Row(replica_name(name), place % COLOURS + 1)
+        rows[name] = TimelineRow(replica_name(name), place % COLOURS + 1)
     for attempt in shown:
         replicas = gang if attempt.number == job.attempt else job_queries.replicas(job, attempt.number)
         begun: dict[str, datetime] = {}  # who takes the place of another one begins where that one ended
         for replica in replicas:
-            row = rows.setdefault(str(replica), Row(replica_name(str(replica)), len(rows) % COLOURS + 1))
+            row = rows.setdefault(str(replica), TimelineRow(replica_name(str(replica)), len(rows) % COLOURS + 1))
             row.bars += _bars(replica, begun.get(str(replica), attempt.started_at), start, span_s, over=over)
             begun[str(replica)] = replica.ended_at or attempt.started_at
     return Timeline(

@@ -8,7 +8,7 @@ from typing import Any
 from dashboard.templatetags.trainyard import duration, headline
 from orchestrator.domain.gang.reasons import sentence_in
 from orchestrator.domain.lifecycle import TERMINAL_JOB
-from orchestrator.queries.jobs import began_at, progress_of, remaining_s
+from orchestrator.queries.jobs import first_at_work, progress_of, remaining_s
 from orchestrator.queries.rows import Job, Replica, User
 from worker_agent.protocol.causes import Blame, row_of
 from worker_agent.protocol.job.strategies import row_named
@@ -47,7 +47,7 @@ class JobRow:
         now = now or datetime.now(UTC)
         progress = progress_of(job)
         waiting = job.status == JobStatus.SUBMITTED
-        began = began_at(job)
+        began = first_at_work(job)
         since = job.created_at if waiting else began or job.created_at
         span = duration(((job.ended_at or now) - since).total_seconds())
         return cls(

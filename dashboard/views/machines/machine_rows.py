@@ -8,6 +8,7 @@ from datetime import datetime
 from django.urls import reverse
 
 from dashboard.views.tiles import Tile
+from orchestrator.domain.words import counted
 from orchestrator.queries.machines import Slot
 from orchestrator.queries.rows import Node
 from orchestrator.queries.telemetry import LoadView
@@ -15,7 +16,7 @@ from worker_agent.protocol.reports import Device, GpuSample
 
 GB, MB = 1_000_000_000, 1_000_000
 TIMES, MISSING = "\u00d7", "\u2013"
-KINDS = {"gpu": ("GPU", "GPUs"), "cpu": ("CPU slot", "CPU slots")}
+NOUNS = {"gpu": "GPU", "cpu": "CPU slot"}
 
 
 @dataclass(frozen=True)
@@ -66,20 +67,14 @@ def devices_in_words(devices: Iterable[Device]) -> str:
         if kind == "gpu":
             parts += [f"{number} {TIMES} {name}" for name, number in names.items()]
         else:
-            parts.append(counted(sum(names.values()), kind))
+            parts.append(counted(sum(names.values()), NOUNS.get(kind, kind)))
     return ", ".join(parts) or "no devices"
-
-
-def counted(number: int, kind: str) -> str:
-    """`1 GPU`, `4 CPU slots`."""
-    one, many = KINDS.get(kind, (kind, f"{kind}s"))
-    return f"{number} {one if number == 1 else many}"
 
 
 def devices_total(nodes: Iterable[Node]) -> str:
     """`64 GPUs, 8 CPU slots` over all nodes."""
     found = Counter(device.kind for node in nodes for device in node.devices)
-    return ", ".join(counted(found[kind], kind) for kind in ("gpu", "cpu") if found[kind]) or "no devices"
+    return ", ".join(counted(found[kind], NOUNS[kind]) for kind in NOUNS if found[kind]) or "no devices"
 
 
 def ago(moment: datetime | None, now: datetime) -> Span:
@@ -178,7 +173,7 @@ def device_tiles(node: Node, slots: Iterable[Slot]) -> list[DeviceTile]:
 def _tile(slot: Slot, gpu: GpuSample | None, memory_bytes: int) -> DeviceTile:
     return DeviceTile(
         slot=slot,
-        title=f"{KINDS.get(slot.kind, (slot.kind,))[0]} {slot.index}",
+        title=f"{NOUNS.get(slot.kind, slot.kind)} {slot.index}",
         job_url=reverse("job", args=[slot.holder.job_id]) if slot.holder else "",
         reading=_reading(gpu, memory_bytes) if gpu else None,
     )

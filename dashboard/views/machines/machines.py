@@ -13,7 +13,7 @@ from dashboard.forms import PlainForm, cluster_fields, cluster_form
 from dashboard.requests import SignedIn
 from dashboard.views.answers import page
 from dashboard.views.machines import machine_rows
-from dashboard.views.once import forgotten, hand_over, taken
+from dashboard.views.once import forget, hand_over, received
 from orchestrator.queries import machines, telemetry
 from orchestrator.queries.rows import Cluster, Node
 from orchestrator.services.errors import Invalid
@@ -51,10 +51,10 @@ def clusters(request: SignedIn) -> HttpResponse:
 def cluster(request: SignedIn, name: str) -> HttpResponse:
     """One cluster: its nodes and their devices; a join command that was just made is shown this once."""
     found = machines.cluster(request.user, name)
-    command = taken(request, name=JOIN)
+    command = received(request, name=JOIN)
     shown = {"join_command": command, "join_loopback": joining.public_url_is_loopback()}
     context = {**_cluster_state(request, found), **shown}
-    return forgotten(render(request, "dashboard/cluster/page.html", context), name=JOIN)
+    return forget(render(request, "dashboard/cluster/page.html", context), name=JOIN)
 
 
 @require_safe

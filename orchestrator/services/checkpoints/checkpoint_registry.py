@@ -124,11 +124,11 @@ def to_begin_with(job: Job, spec: JobSpec, *, now: datetime) -> Checkpoint | Not
 def _was_saved_for_a_pause(row: Checkpoint) -> bool:
     """Whether its attempt left because it was paused, and the node that holds it is there."""
     paused = Attempt.objects.filter(job_id=row.job_id, number=row.attempt, cause=Cause.PAUSED.value)
-    node = node_of(row)
+    node = writer_node(row)
     return node is not None and node.state != NodeState.LOST and paused.exists()
 
 
-def node_of(row: Checkpoint) -> Node | None:
+def writer_node(row: Checkpoint) -> Node | None:
     """The node on which the leading process wrote it, if that is still known."""
     first = Replica.objects.filter(job_id=row.job_id, attempt=row.attempt, index=0)
     roles = [Role.CHIEF.value, Role.WORKER.value]  # a chief leads where there is one
@@ -158,7 +158,7 @@ def place_of(job: Job, shared_folder: str) -> str:
 
 
 @dataclass(frozen=True)
-class Source:
+class ResumePoint:
     """What a job is asked to begin with: `errors` as (field, sentence), and warnings; `batch` is the global batch that
     it holds the job to, 0 while there is none."""
 
@@ -167,22 +167,22 @@ class Source:
     batch: int = 0
 
 
-def source_of(asked: JobSpec, *, by: User) -> Source:
+def resume_point(asked: JobSpec, *, by: User) -> ResumePoint:
     """What is to be said of the checkpoint `asked.resume_from`, for this person; nothing when it names none, or is a
     script, which reads none."""
     if not asked.resume_from or asked.kind is Kind.SCRIPT:
-        return Source()
+        return ResumePoint()
     rows = Checkpoint.objects.filter(job__in=visible_jobs(by)).select_related("job__cluster")
     row = rows.filter(pk=asked.resume_from).first()
     if row is None:
         lists = "a job's page, and GET /jobs/<id>/checkpoints, list its own"
-        return Source((("resume_from", f"there is no checkpoint {asked.resume_from}: {lists}"),))
+        return ResumePoint((("resume_from", f"there is no checkpoint {asked.resume_from}: {lists}"),))
     theirs = row.job.typed_spec
     batch = theirs.global_batch_size
     if problem := _problem_of(row, cluster=asked.cluster):
-        return Source((("resume_from", problem),), batch=batch)
+        return ResumePoint((("resume_from", problem),), batch=batch)
     refused = tuple(resumption.refusals(asked, theirs, epoch=row.epoch))
-    return Source(refused, tuple(resumption.warnings(asked, theirs)), batch)
+    return ResumePoint(refused, tuple(resumption.warnings(asked, theirs)), batch)
 
 
 def _problem_of(row: Checkpoint, *, cluster: str) -> str:

@@ -207,7 +207,7 @@ def end_attempt(
     move_job(
         job=job, to=to, now=now, text=said, actor=actor, cause=cause.value, reason=reason[:REASON_CHARS], waiting_for=""
     )
-    replacing.give_up(job)
+    replacing.release_places(job)
     for replica in gang_facts.live(job):
         why = sentence_in(reason) or "The training has ended."
         outbox.post_stop(replica=replica, reason=why, now=now, cause=cause if stacks else Cause.STOPPED, stacks=stacks)

@@ -65,7 +65,7 @@ def note_back(job: Job, *, now: datetime) -> None:
             transitions.record(kind=EVENT, text=f"{names} {verb} at work again after {lasted_s:.1f} s.", job=job)
 
 
-def give_up(job: Job) -> None:
+def release_places(job: Job) -> None:
     """The whole gang ends: nothing is kept any longer for processes that were to come back."""
     job.replicas.filter(held=True, status=ReplicaStatus.EXITED.value).update(held=False)
 

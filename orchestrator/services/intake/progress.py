@@ -24,7 +24,7 @@ METRIC_NAME_CHARS = 200
 COLUMNS = ("step", "total_steps", "epoch", "epochs", "metrics")
 
 
-def advance(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], *, now: datetime) -> None:
+def store_progress(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], *, now: datetime) -> None:
     """Move these replicas and their jobs forward and announce the jobs. An earlier attempt's replicas move no job."""
     _move(said, now)
     gains: dict[int, _Gain] = {}
@@ -53,7 +53,7 @@ def advance(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], *, now
         announce_job(job)
 
 
-def learn(said: Sequence[tuple[Replica, Mapping[str, FactValue]]]) -> None:
+def store_facts(said: Sequence[tuple[Replica, Mapping[str, FactValue]]]) -> None:
     """Merge facts into what is known of each replica and tell its job's page. What is too large or too many is left
     out: pages show facts whole."""
     for replica, news in said:

@@ -68,7 +68,7 @@ class Intake:
 
     replica: Replica
     points: dict[str, PointLists] = field(default_factory=dict)
-    runs: dict[str, series.Run] = field(default_factory=dict)
+    curves: dict[str, series.Curve] = field(default_factory=dict)
     output: list[Log | Gap] = field(default_factory=list)
     advances: list[Progress | Summary] = field(default_factory=list)
     facts: dict[str, FactValue] = field(default_factory=dict)
@@ -110,8 +110,8 @@ def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
     logs = log_text.store({intake.replica: intake.output for intake in news if intake.output})
     for intake in news:
         _announce(intake, logs.get(intake.replica.pk, []))
-    progress.learn([(intake.replica, intake.facts) for intake in news if intake.facts])
-    progress.advance([(intake.replica, intake.advances) for intake in news if intake.advances], now=now)
+    progress.store_facts([(intake.replica, intake.facts) for intake in news if intake.facts])
+    progress.store_progress([(intake.replica, intake.advances) for intake in news if intake.advances], now=now)
     for intake in news:
         _note_checkpoints(intake)
     for intake in news:
@@ -245,13 +245,13 @@ def _store_points(intakes: Sequence[Intake]) -> None:
     additions = []
     for intake in intakes:
         owner = series.Owner(replica_id=intake.replica.pk)
-        intake.runs = {name: series.run_of(*lists) for name, lists in intake.points.items()}
-        additions += [series.Addition(owner, name, run) for name, run in intake.runs.items()]
+        intake.curves = {name: series.curve_of(*lists) for name, lists in intake.points.items()}
+        additions += [series.Addition(owner, name, run) for name, run in intake.curves.items()]
     refused = series.append(additions)
     for intake in intakes:
         owner = series.Owner(replica_id=intake.replica.pk)
         if any(refused_owner == owner for refused_owner, _ in refused):
-            intake.runs = {name: run for name, run in intake.runs.items() if (owner, name) not in refused}
+            intake.curves = {name: run for name, run in intake.curves.items() if (owner, name) not in refused}
             most = series.NAMES_PER_OWNER
             text = f"{intake.replica.words} writes more than {most} series; further names are not kept."
             _note_once(intake.replica, kind="series_refused", text=text)
@@ -261,7 +261,7 @@ def _announce(intake: Intake, pieces: Sequence[Output]) -> None:
     """The trainer's advance is told even without points, so that a page knows that it missed nothing."""
     replica, events = intake.replica, []
     if advance := intake.stored.get(Stream.TRAINER):
-        columns = {label: _columns(series.thin(run, LIVE_POINTS)) for label, run in intake.runs.items()}
+        columns = {label: _columns(series.thin(run, LIVE_POINTS)) for label, run in intake.curves.items()}
         events.append(live.points_stored(replica, start=advance[0], end=advance[1], series=columns))
     if pieces:
         text = "".join(piece.text for piece in pieces)
@@ -295,7 +295,7 @@ def _note_once(replica: Replica, *, kind: str, text: str) -> None:
         transitions.record(kind=kind, text=text[:2000].replace("\0", ""), replica=replica)
 
 
-def _columns(run: series.Run) -> live.Columns:
+def _columns(run: series.Curve) -> live.Columns:
     values: list[float | str] = run.values.tolist()
     for place in np.flatnonzero(~np.isfinite(run.values)):
         values[place] = str(live.jsonable(values[place]))

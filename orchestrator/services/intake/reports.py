@@ -124,7 +124,7 @@ def _load(node: Node, sample: Sample, now: datetime) -> list[series.Addition]:
         values[f"gpu{gpu.index}_temperature"] = gpu.temperature
         values[f"gpu{gpu.index}_power_w"] = gpu.power_w
     owner = series.Owner(node_id=node.pk)
-    return [series.Addition(owner, name, series.run_of([0], [at], [value])) for name, value in values.items()]
+    return [series.Addition(owner, name, series.curve_of([0], [at], [value])) for name, value in values.items()]
 
 
 def _welcome_back(node: Node, *, now: datetime) -> None:

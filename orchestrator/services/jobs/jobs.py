@@ -90,7 +90,7 @@ def pause_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
     return job
 
 
-def resume_paused_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
+def resume_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
     """Put a paused job back into the queue. One that was resumed already stays as it is."""
     now = now or datetime.now(UTC)
     with transaction.atomic():
@@ -115,7 +115,7 @@ def retry_job(*, job_id: int, by: User) -> Job:
         return _create(spec=job.typed_spec, cluster=job.cluster, program=job.code, by=by, retry_of=job)
 
 
-def resume_job(*, job_id: int, checkpoint_id: int, by: User) -> Job:
+def start_from_checkpoint(*, job_id: int, checkpoint_id: int, by: User) -> Job:
     """A new job that asks for the same as this one, and begins with one of its checkpoints."""
     _may_run_jobs(by)
     job = get(by, job_id)
@@ -123,7 +123,7 @@ def resume_job(*, job_id: int, checkpoint_id: int, by: User) -> Job:
     if row is None:
         raise NotFound("This job has no such checkpoint.")
     spec = msgspec.structs.replace(job.typed_spec, resume_from=row.pk)
-    if errors := checkpoint_registry.source_of(spec, by=by).errors:
+    if errors := checkpoint_registry.resume_point(spec, by=by).errors:
         _field, problem = errors[0]
         raise Conflict(f"{problem[:1].upper()}{problem[1:]}.")
     with transaction.atomic():

@@ -119,7 +119,7 @@ def _read(request: Mapping[object, object], resolved: Program | Rejected, *, by:
     )
     if program and program.script:
         refused += script_findings.refusals(program.script, asked)
-    source = checkpoint_registry.source_of(asked, by=by)
+    source = checkpoint_registry.resume_point(asked, by=by)
     refused = combinations.first_of_each_field([*refused, *source.errors])
     findings = (*_findings(asked, view, program), *source.warnings)
     if "tf_config" not in {name for name, _message in refused}:

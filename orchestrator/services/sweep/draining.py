@@ -42,4 +42,4 @@ def _is_owing(node: Node) -> bool:
     """Whether a checkpoint that a waiting job is to begin with is still on its way from this node."""
     waiting = Job.objects.filter(status__in=(JobStatus.SUBMITTED.value, JobStatus.PAUSED.value), replicas__node=node)
     coming = Checkpoint.objects.filter(job__in=waiting, usable=False, attempt=F("job__attempt"))
-    return any(checkpoint_registry.node_of(row) == node for row in coming)
+    return any(checkpoint_registry.writer_node(row) == node for row in coming)

@@ -79,7 +79,7 @@ def gang(member: User) -> Job:
         node.save()
         owner = series.Owner(replica_id=replica.pk)
         for name, value in (("loss", 0.25), ("examples_per_s", 7000.0), ("step_time_ms", 30.0 + index)):
-            points = series.run_of([1, 2, 3], [1.0, 2.0, 3.0], [value] * 3)
+            points = series.curve_of([1, 2, 3], [1.0, 2.0, 3.0], [value] * 3)
             series.append([series.Addition(owner, name, points)])
         LogChunk.objects.create(replica=replica, start=0, end=22, at=1.7e9, text="Traceback of nothing.\n")
         Replica.objects.filter(pk=replica.pk).update(log_size=22)
@@ -264,7 +264,7 @@ def test_late_records_that_were_refused_are_counted(client_of: Browser, member: 
 def test_numbers_that_are_none_are_words(client_of: Browser, member: User) -> None:
     job = make_job(owner=member, status=JobStatus.RUNNING, metrics={"loss": "NaN", "val_loss": "Infinity"}, step=3)
     replica = make_replica(job)
-    points = series.run_of([1, 2], [1.0, 2.0], [1.0, float("nan")])
+    points = series.curve_of([1, 2], [1.0, 2.0], [1.0, float("nan")])
     series.append([series.Addition(series.Owner(replica_id=replica.pk), "loss", points)])
     tiles = client_of(member).get(reverse("job", args=[job.pk])).context["tiles"]
     assert (tiles[0].figure, tiles[0].note) == ("NaN", "validation ∞")
@@ -279,7 +279,7 @@ def test_the_loss_is_the_last_steps_until_an_epoch_has_ended(client_of: Browser,
 def test_what_a_leader_tells_of_its_workers_is_theirs(client_of: Browser, member: User, gang: Job) -> None:
     leader = make_replica(gang, role="chief", index=0)
     for name, value in (("step_time_ms", 40.0), ("step_time_ms/worker 0", 30.0), ("step_time_ms/worker 1", 50.0)):
-        points = series.run_of([1, 2], [1.0, 2.0], [value] * 2)
+        points = series.curve_of([1, 2], [1.0, 2.0], [value] * 2)
         series.append([series.Addition(series.Owner(replica_id=leader.pk), name, points)])
     tiles = client_of(member).get(reverse("job", args=[gang.pk])).context["tiles"]
     assert next((tile.figure, tile.note) for tile in tiles if tile.key == "ms") == ("50.0", "slowest: worker 1")

@@ -87,7 +87,9 @@ TOLD = {
 
 def add(replica, **values: float) -> None:
     for name, value in values.items():
-        series.append([series.Addition(series.Owner(replica_id=replica.pk), name, series.run_of([1], [1.0], [value]))])
+        series.append(
+            [series.Addition(series.Owner(replica_id=replica.pk), name, series.curve_of([1], [1.0], [value]))]
+        )
 
 
 @pytest.mark.parametrize("strategy", TOLD)

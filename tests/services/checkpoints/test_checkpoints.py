@@ -234,10 +234,10 @@ def test_in_a_shared_folder_the_training_decides_what_is_kept(now) -> None:
     (row,) = queries.of_job(job)
     assert (row.where, row.step, row.place) == ("folder", 20, f"/mnt/ck/j-{job.pk}")
     wanted = msgspec.structs.replace(job.typed_spec, resume_from=row.pk, cluster=job.cluster.name, epochs=9)
-    ((_, live),) = checkpoint_registry.source_of(wanted, by=job.owner).errors
+    ((_, live),) = checkpoint_registry.resume_point(wanted, by=job.owner).errors
     assert "wait for its end, or stop it" in live
     Job.objects.filter(pk=job.pk).update(status=JobStatus.SUCCEEDED.value)
-    assert checkpoint_registry.source_of(wanted, by=job.owner).errors == ()
+    assert checkpoint_registry.resume_point(wanted, by=job.owner).errors == ()
     restore = checkpoint_registry.restore_for(row, role=Role.WORKER, strategy=Strategy.MULTI_WORKER_MIRRORED)
     assert restore.folder == f"/mnt/ck/j-{job.pk}/step-0000000020-a1"
     with pytest.raises(Conflict):
@@ -277,7 +277,7 @@ def asking(member: User) -> Callable[..., str]:
     def ask(row: Checkpoint, *, by: User = member, **spec: object) -> str:
         wanted = {"resume_from": row.pk, "global_batch_size": 16, "epochs": 9} | spec
         described = make_job(cluster=row.job.cluster, spec=wanted).typed_spec
-        return "".join(sentence for _, sentence in checkpoint_registry.source_of(described, by=by).errors)
+        return "".join(sentence for _, sentence in checkpoint_registry.resume_point(described, by=by).errors)
 
     return ask
 
@@ -357,8 +357,8 @@ def test_a_job_is_resumed_as_a_new_one(member: User) -> None:
     row = send(replica, 20)
     last = send(replica, 30)
     with pytest.raises(Conflict, match="is of epoch 3 already: give 4 epochs or more"):
-        jobs.resume_job(job_id=replica.job_id, checkpoint_id=last.pk, by=member)
-    again = jobs.resume_job(job_id=replica.job_id, checkpoint_id=row.pk, by=member)
+        jobs.start_from_checkpoint(job_id=replica.job_id, checkpoint_id=last.pk, by=member)
+    again = jobs.start_from_checkpoint(job_id=replica.job_id, checkpoint_id=row.pk, by=member)
     assert again.typed_spec.resume_from == row.pk
     assert again.retry_of == replica.job
     assert "from the checkpoint at step 20" in again.events.get().text

@@ -57,7 +57,7 @@ def test_a_pause_saves_frees_the_devices_and_is_taken_up_elsewhere(now, enqueued
 
     Node.objects.filter(name="node-1").update(state=NodeState.CORDONED.value)
     with django_capture_on_commit_callbacks(execute=True):
-        jobs.resume_paused_job(job_id=job.pk, by=job.owner, now=later(now, 60))
+        jobs.resume_job(job_id=job.pk, by=job.owner, now=later(now, 60))
     assert enqueued == [("trainyard.dispatch_job", {"job_id": job.pk})]
     again = launch(job, later(now, 61))
     assert {replica.node_name for replica in again} == {"node-2", "node-3"}
@@ -234,11 +234,11 @@ def test_only_its_owner_pauses_a_job_and_only_one_that_runs(now):
     job = make_gang_job(make_lab(nodes=0))
     with pytest.raises(Conflict, match="Only a job that runs can be paused, and this one is submitted"):
         jobs.pause_job(job_id=job.pk, by=job.owner)
-    for number, act in enumerate((jobs.pause_job, jobs.resume_paused_job)):
+    for number, act in enumerate((jobs.pause_job, jobs.resume_job)):
         with pytest.raises(Forbidden):
             act(job_id=job.pk, by=make_user(f"other-{number}"))
     jobs.stop_job(job_id=job.pk, by=job.owner)
-    for act, words in ((jobs.pause_job, "has ended already: it was stopped"), (jobs.resume_paused_job, "has ended")):
+    for act, words in ((jobs.pause_job, "has ended already: it was stopped"), (jobs.resume_job, "has ended")):
         with pytest.raises(Conflict, match=words):
             act(job_id=job.pk, by=job.owner)
 
@@ -310,7 +310,7 @@ def test_what_a_pause_saved_is_waited_for_while_its_node_is_there(now):
     end(only, Cause.PAUSED, now, code=75, saved=True, message=SAVED)
     job.refresh_from_db()
     assert job.status == JobStatus.PAUSED
-    jobs.resume_paused_job(job_id=job.pk, by=job.owner, now=now)
+    jobs.resume_job(job_id=job.pk, by=job.owner, now=now)
     Node.objects.filter(name="node-1").update(state=NodeState.DRAINING.value)
     reconcile.dispatch_waiting(now=later(now, 300))
     draining.cordon_drained_nodes(now=later(now, 300))

@@ -90,7 +90,7 @@ def test_only_a_pause_that_a_person_ended_loses_no_time(now, requeue):
     pausing.begin(job=job, reason="Paused by ada.", now=later(now, 6), requeue=requeue)
     end(only, Cause.PAUSED, later(now, 7), code=75, saved=True)
     if not requeue:
-        jobs.resume_paused_job(job_id=job.pk, by=job.owner, now=later(now, 3600))
+        jobs.resume_job(job_id=job.pk, by=job.owner, now=later(now, 3600))
     job.refresh_from_db()
     train(job, launch(job, later(now, 3600)), later(now, 3604))
     assert [(row.lost_since, row.running_at, row.seconds_lost) for row in restarts.of_job(job)] == [
