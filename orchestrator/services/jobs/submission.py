@@ -94,7 +94,7 @@ def check(request: object, *, by: User, program: Program | Rejected | None = Non
         return replace(checked, errors=[*checked.errors, FieldError(outcome.field, outcome.message)])
     if isinstance(outcome, NotNow):
         return replace(checked, waiting_for=outcome.waiting_for)
-    of_nodes = node_findings.findings(checked.asked, planning.nodes_of(outcome.replicas, checked.view))
+    of_nodes = tuple(node_findings.findings(checked.asked, planning.nodes_of(outcome.replicas, checked.view)))
     # What machines lack stands at the cluster, which another choice would mend.
     lacking = [FieldError("cluster", finding.sentence) for finding in of_nodes if finding.blocks]
     findings = (*checked.findings, *of_nodes)
