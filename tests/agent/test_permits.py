@@ -37,16 +37,16 @@ def send(gateway: agents.CeleryGateway) -> None:
 
 def test_a_launch_is_permitted_while_it_is_sent_and_never_again_once_withdrawn(server: RedisServer) -> None:
     gateway, permits = agents.CeleryGateway(), Permits(server.url)
-    assert not permits.allow(LAUNCH)
+    assert not permits.is_permitted(LAUNCH)
     send(gateway)
     send(gateway)
-    assert permits.allow(LAUNCH)
+    assert permits.is_permitted(LAUNCH)
     with redis.Redis.from_url(server.url) as client:
         assert 0 < client.ttl(permit_key(7)) <= PERMIT_S
     gateway.withdraw([7, 8])
-    assert not permits.allow(LAUNCH)
+    assert not permits.is_permitted(LAUNCH)
     send(gateway)  # whoever was late to send it
-    assert not permits.allow(LAUNCH)
+    assert not permits.is_permitted(LAUNCH)
     assert sent == ["node.0123456789ab"] * 2
 
 
@@ -58,18 +58,18 @@ def test_a_permit_is_renewed_and_what_was_withdrawn_or_is_gone_stays_so(server: 
         gateway.renew([7, 8])
         assert 3 < client.ttl(permit_key(7)) <= PERMIT_S
         assert not client.exists(permit_key(8))
-    assert permits.ask(LAUNCH) is True
+    assert permits.look_up(LAUNCH) is True
     gateway.withdraw([7])
     gateway.renew([7])
-    assert permits.ask(LAUNCH) is False
+    assert permits.look_up(LAUNCH) is False
 
 
 def test_without_redis_nothing_is_permitted_and_nothing_counts_as_withdrawn(server: RedisServer) -> None:
     gateway, permits = agents.CeleryGateway(), Permits(server.url)
     send(gateway)
     server.kill()
-    assert not permits.allow(LAUNCH)
-    assert permits.ask(LAUNCH) is None
+    assert not permits.is_permitted(LAUNCH)
+    assert permits.look_up(LAUNCH) is None
     with pytest.raises(agents.NotSent):
         gateway.withdraw([7])
     with pytest.raises(agents.NotSent):

@@ -45,7 +45,7 @@ class Node:
             unused,
             self.events.append,
             permitted=self._permitted,
-            knows=lambda key: key == KEY and self.knows,
+            position_is_known=lambda key: key == KEY and self.knows,
         )
 
     def install(self, *_what: object, wait: Callable[[float], bool]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from worker_agent.daemon import core
-from worker_agent.daemon.app import CommandReceiver, CommandWorker
+from worker_agent.daemon.command_worker import CommandReceiver, CommandWorker
 from worker_agent.daemon.control_plane import ControlPlane
 from worker_agent.daemon.inventory import Devices, ReplicaLoad, Sampler, take_inventory
 from worker_agent.daemon.journal import Journal
@@ -68,8 +68,8 @@ class Agent:
             CheckpointCache(self._control_plane),
             self._zygotes,
             self._events.put,
-            permitted=permits.ask,
-            knows=lambda key: self._shipper.knows(key),
+            permitted=permits.look_up,
+            position_is_known=lambda key: self._shipper.position_is_known(key),
         )
         self._shipper = Shipper(
             ShippingPlan(node_id=identity.node_id, key=identity.key),
@@ -83,9 +83,9 @@ class Agent:
             code=code,
             zygotes=self._zygotes,
             devices=lambda: self._devices.slots(identity.cpu_slots),
-            tell=self._shipper.tell,
+            tell=self._shipper.report,
         )
-        self._commands = CommandWorker(identity, CommandReceiver(identity, self._events.put, permits.allow))
+        self._commands = CommandWorker(identity, CommandReceiver(identity, self._events.put, permits.is_permitted))
         self._deciding = threading.Thread(target=self._decide, name="core", daemon=True)
         self._beating = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
@@ -158,7 +158,7 @@ class Agent:
                     self._journal.remove(key)
                 case core.SendAck(command_id, refused):
                     ack = Ack(node_id=self._identity.node_id, command_id=command_id, refused=refused)
-                    self._shipper.tell(ack)
+                    self._shipper.report(ack)
                 case core.RunProbe(probe):
                     self._prober.begin(probe)
                 case core.CancelProbe(preflight_id):
@@ -191,12 +191,12 @@ class Agent:
                 loads = {replica.pid: loads.get(replica.pid) or ReplicaLoad() for _, replica in held if replica.pid}
                 replicas = [_running(key, replica, loads) for key, replica in held]
                 leftovers = self._leftovers.check(now=time.monotonic())
-                sample = sampler.take(at=time.time())
+                sample = sampler.sample(at=time.time())
             except Exception:  # a node that says nothing any more is given up with all that runs there
                 log.exception("a heartbeat was left out")
                 continue
             heartbeat = Heartbeat(node_id=self._identity.node_id, sample=sample, replicas=replicas, leftovers=leftovers)
-            self._shipper.beat(heartbeat)
+            self._shipper.send_heartbeat(heartbeat)
 
     def _running(self) -> int:
         return sum(not replica.has_ended for replica in list(self._core.held.values()))
@@ -209,7 +209,7 @@ class Agent:
 
 def _running(key: core.ReplicaKey, replica: core.HeldReplica, loads: dict[int, ReplicaLoad]) -> RunningReplica:
     load = loads.get(replica.pid)
-    cpu_percent, memory_bytes = load.take(replica.pid) if load is not None else (0.0, 0)
+    cpu_percent, memory_bytes = load.measure(replica.pid) if load is not None else (0.0, 0)
     return RunningReplica(
         replica_id=key.replica_id,
         attempt=key.attempt,

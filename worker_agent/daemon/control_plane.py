@@ -6,10 +6,11 @@ The little that does not go through Redis. Called by `__main__` (join) and in `t
 import contextlib
 import hashlib
 import os
+import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -19,6 +20,8 @@ from worker_agent.protocol.envelope import sign_request
 from worker_agent.protocol.job.archive import PROGRAM_BYTES_MAX
 from worker_agent.protocol.joining import Grant, JoinRequest, Network
 from worker_agent.replica.checkpoint_folder import open_plain
+
+PATIENCE_S = 60.0
 
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 _SHORT_TIMEOUT = httpx.Timeout(5.0)
@@ -32,11 +35,13 @@ class Unreachable(Exception):
 
 
 class Rejected(Exception):
-    """The control plane answered no. `status` is the HTTP status, the message what it said."""
+    """The control plane answered no. `status` is the HTTP status, the message what it said. `may_pass`: a clock that is
+    off will be right again (signatures are bound to the time)."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+        self.may_pass = status == httpx.codes.UNAUTHORIZED
 
 
 def join(url: str, request: JoinRequest) -> Grant:
@@ -46,8 +51,8 @@ def join(url: str, request: JoinRequest) -> Grant:
         answer = client.post(
             f"{url.rstrip('/')}{_PREFIX}/join", content=body, headers={"Content-Type": "application/json"}
         )
-    _check(answer)
-    return _read(answer, Grant)
+    _raise_for_status(answer)
+    return _decoded(answer, Grant)
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -71,8 +76,8 @@ class ControlPlane:
         path = f"{_PREFIX}/network"
         with _as_our_errors():
             answer = self._client.get(self._url + path, headers=self._signed("GET", path), timeout=_SHORT_TIMEOUT)
-        _check(answer)
-        return _read(answer, Network)
+        _raise_for_status(answer)
+        return _decoded(answer, Network)
 
     def download_code(self, sha256: str, target: Path) -> None:
         """Write the program with this digest to `target`, whole or not at all; raises `Unreachable` or `Rejected`."""
@@ -85,50 +90,43 @@ class ControlPlane:
 
     def upload_artifact(self, file: Path, *, name: str, replica_id: int, attempt: int, metrics: str) -> None:
         """Deliver one file; doing it again is harmless. Raises `Unreachable` or `Rejected`."""
-        path = f"{_PREFIX}/replicas/{replica_id}/artifacts/{name}"
         with file.open("rb") as content:
             sha256 = hashlib.file_digest(content, "sha256").hexdigest()
             content.seek(0)
-            headers = {
-                **self._signed("PUT", path),
-                "Content-Length": str(file.stat().st_size),
-                "Content-Type": "application/octet-stream",
-                "X-Trainyard-Sha256": sha256,
-                **({"X-Trainyard-Metrics": metrics} if metrics else {}),
-            }
-            with _as_our_errors():
-                answer = self._client.put(
-                    self._url + quote(path), params={"attempt": attempt}, content=content, headers=headers
-                )
-        _check(answer)
+            headers = {"X-Trainyard-Sha256": sha256} | ({"X-Trainyard-Metrics": metrics} if metrics else {})
+            self._put_file(f"replicas/{replica_id}/artifacts/{name}", content, attempt=attempt, headers=headers)
 
     def offer_checkpoint(self, marker: bytes, *, name: str, replica_id: int, attempt: int) -> list[str]:
         """The files of this checkpoint that the store has not; none when it is there. Raises as `upload_artifact`."""
-        path = f"{_PREFIX}/replicas/{replica_id}/checkpoints/{name}"
-        headers = {**self._signed("PUT", path), "Content-Type": "application/json"}
-        with _as_our_errors():
-            answer = self._client.put(self._url + path, params={"attempt": attempt}, content=marker, headers=headers)
-        _check(answer)
-        return _read(answer, Missing).missing
+        headers = {"Content-Type": "application/json"}
+        path = f"replicas/{replica_id}/checkpoints/{name}"
+        return _decoded(self._put(path, marker, attempt=attempt, headers=headers), Missing).missing
 
     def upload_checkpoint(self, file: Path, *, replica_id: int, attempt: int) -> None:
         """Deliver one file of a checkpoint that was offered. Raises as `upload_artifact`."""
-        path = f"{_PREFIX}/replicas/{replica_id}/checkpoints/{file.parent.name}/{file.name}"
+        path = f"replicas/{replica_id}/checkpoints/{file.parent.name}/{file.name}"
         with open_plain(file) as content:
-            headers = {
-                **self._signed("PUT", path),
-                "Content-Length": str(os.fstat(content.fileno()).st_size),
-                "Content-Type": "application/octet-stream",
-            }
-            with _as_our_errors():
-                answer = self._client.put(
-                    self._url + path, params={"attempt": attempt}, content=content, headers=headers
-                )
-        _check(answer)
+            self._put_file(path, content, attempt=attempt, headers={})
 
     def close(self) -> None:
         """Let go of the connections."""
         self._client.close()
+
+    def _put_file(self, path: str, file: BinaryIO, *, attempt: int, headers: dict[str, str]) -> None:
+        described = {"Content-Length": str(os.fstat(file.fileno()).st_size), "Content-Type": "application/octet-stream"}
+        self._put(path, file, attempt=attempt, headers=described | headers)
+
+    def _put(self, path: str, content: bytes | BinaryIO, *, attempt: int, headers: dict[str, str]) -> httpx.Response:
+        path = f"{_PREFIX}/{path}"
+        with _as_our_errors():
+            answer = self._client.put(
+                self._url + quote(path),
+                params={"attempt": attempt},
+                content=content,
+                headers=self._signed("PUT", path) | headers,
+            )
+        _raise_for_status(answer)
+        return answer
 
     def _download(self, path: str, target: Path, *, sha256: str, what: str, size_max: int) -> None:
         partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
@@ -139,7 +137,7 @@ class ControlPlane:
             with _as_our_errors(), self._client.stream("GET", self._url + path, headers=headers) as answer:
                 if answer.status_code != httpx.codes.OK:
                     answer.read()
-                _check(answer)
+                _raise_for_status(answer)
                 with partial.open("wb") as file:
                     for chunk in answer.iter_bytes():
                         size_bytes += len(chunk)
@@ -161,6 +159,20 @@ class ControlPlane:
         return {"Authorization": f"Trainyard node={self._node_id}, at={at}, mac={mac}"}
 
 
+def patiently(fetch: Callable[[], None], *, wait: Callable[[float], bool]) -> None:
+    """Fetch, again and again while the control plane does not answer; raises `Unreachable` after `PATIENCE_S`, or when
+    nobody waits any more. `wait(s)` pauses, and says so."""
+    pause_s, waited_s = 0.1, 0.0
+    while True:
+        try:
+            return fetch()
+        except Unreachable:
+            if waited_s >= PATIENCE_S or wait(pause_s):
+                raise
+            waited_s += pause_s
+            pause_s = min(5.0, pause_s * 2) * random.uniform(0.8, 1.2)
+
+
 @contextlib.contextmanager
 def _as_our_errors() -> Iterator[None]:
     try:
@@ -171,7 +183,7 @@ def _as_our_errors() -> Iterator[None]:
         raise Unreachable(str(error) or type(error).__name__) from error
 
 
-def _read(answer: httpx.Response, kind: type[T]) -> T:
+def _decoded(answer: httpx.Response, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(answer.content, type=kind)
     except msgspec.DecodeError as error:
@@ -180,7 +192,7 @@ def _read(answer: httpx.Response, kind: type[T]) -> T:
         ) from error
 
 
-def _check(answer: httpx.Response) -> None:
+def _raise_for_status(answer: httpx.Response) -> None:
     if answer.is_success:
         return
     if answer.status_code >= 500 or answer.status_code in (408, 429):

@@ -86,7 +86,7 @@ def take_inventory(devices: Devices, *, cpu_slots: int) -> Inventory:
 def tpu_chips(devices: Path) -> int:
     """How many TPU chips are on this machine's PCI bus, which lists its devices in that folder."""
     return sum(
-        _words(device / "vendor") == TPU_VENDOR and _words(device / "device") in TPU_CHIPS
+        _text_in(device / "vendor") == TPU_VENDOR and _text_in(device / "device") in TPU_CHIPS
         for device in devices.glob("*")
     )
 
@@ -100,7 +100,7 @@ class Sampler:
         self._taken_at = time.monotonic()
         psutil.cpu_percent()
 
-    def take(self, *, at: float) -> Sample:
+    def sample(self, *, at: float) -> Sample:
         """The load now; `at` is the wall clock."""
         network, now = psutil.net_io_counters(), time.monotonic()
         elapsed_s = max(now - self._taken_at, 1e-3)
@@ -124,7 +124,7 @@ class ReplicaLoad:
     def __init__(self) -> None:
         self._known: dict[int, psutil.Process] = {}
 
-    def take(self, pid: int) -> tuple[float, int]:
+    def measure(self, pid: int) -> tuple[float, int]:
         """CPU percent (100 is one core) since the last call, and resident bytes, of `pid` and its descendants."""
         try:
             root = psutil.Process(pid)
@@ -140,7 +140,7 @@ class ReplicaLoad:
         return cpu_percent, memory_bytes
 
 
-def _words(file: Path) -> str:
+def _text_in(file: Path) -> str:
     try:
         return file.read_text().strip()
     except OSError:

@@ -75,7 +75,8 @@ class _Replica:
 
 class ReplicaRunner:
     """All replicas of this node; `post` takes the events for the core. `permitted` says whether a launch is still
-    wanted, None while that cannot be known; `knows` whether it is known how far a replica's streams are stored."""
+    wanted, None while that cannot be known; `position_is_known` whether it is known how far a replica's streams are
+    stored."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class ReplicaRunner:
         post: Callable[[Event], None],
         *,
         permitted: Callable[[Launch], bool | None],
-        knows: Callable[[ReplicaKey], bool],
+        position_is_known: Callable[[ReplicaKey], bool],
     ) -> None:
         self._journal = journal
         self._code = code
@@ -94,7 +95,7 @@ class ReplicaRunner:
         self._zygotes = zygotes
         self._post = post
         self._permitted = permitted
-        self._knows = knows
+        self._position_is_known = position_is_known
         self._replicas: dict[ReplicaKey, _Replica] = {}
 
     def spawn(self, launch: Launch, *, restored: bool = False) -> None:
@@ -166,7 +167,7 @@ class ReplicaRunner:
         """What an earlier agent left is settled only when it is known how far it is stored: a power cut may have taken
         away what was shipped last, and what is written now has to come behind it. `wait(s)` pauses, and is true when
         nobody waits any more."""
-        while not self._knows(key) and not wait(_FIRST_LOOK_S):
+        while not self._position_is_known(key) and not wait(_FIRST_LOOK_S):
             pass
 
     def _start(self, replica: _Replica) -> None:

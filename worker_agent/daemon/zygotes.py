@@ -25,7 +25,7 @@ FLAVOURS = ("keras3", "tf_keras")
 STARTED_AT_ONCE = ("keras3",)
 READY_S = 30.0
 ANSWER_S = 3.0
-LOOK_EVERY_S = 1.0
+CHECK_EVERY_S = 1.0
 DEATHS_MAX = 3
 
 _POLL_S = 0.02
@@ -47,7 +47,7 @@ class Zygote:
         self._started_at = 0.0
         self._deaths = 0
 
-    def ensure(self) -> bool:
+    def ensure_running(self) -> bool:
         """Start it when it does not run; False when it has died too often to try again."""
         with self._lock:
             if self._process is not None and self._process.poll() is None:
@@ -82,7 +82,7 @@ class Zygote:
 
         `wait(s)` pauses, and is true when nobody waits for the replica any more.
         """
-        asked = self._asked(plan, wait=wait)
+        asked = self._request(plan, wait=wait)
         if asked is None:
             return None
         asked[1].close()
@@ -90,12 +90,12 @@ class Zygote:
 
     def try_out(self, plan: Path, *, wait: Callable[[float], bool]) -> socket.socket | None:
         """The line to a sandbox forked for this plan, on which it says how the program ended; None like `fork`."""
-        asked = self._asked(plan, wait=wait)
+        asked = self._request(plan, wait=wait)
         return asked[1] if asked else None
 
-    def _asked(self, plan: Path, *, wait: Callable[[float], bool]) -> tuple[int, socket.socket] | None:
+    def _request(self, plan: Path, *, wait: Callable[[float], bool]) -> tuple[int, socket.socket] | None:
         """The pid of the child that was forked, and the line on which it was asked for."""
-        while self.ensure():
+        while self.ensure_running():
             with contextlib.suppress(OSError, ValueError), contextlib.ExitStack() as failing:
                 line = failing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
                 line.settimeout(ANSWER_S)
@@ -149,7 +149,7 @@ class Zygotes:
         """End them; shims that were forked live on."""
         self._closing.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=LOOK_EVERY_S)
+            self._thread.join(timeout=CHECK_EVERY_S)
         for zygote in self._zygotes.values():
             zygote.close()
 
@@ -157,8 +157,8 @@ class Zygotes:
         while not self._closing.is_set():
             for flavour, zygote in self._zygotes.items():
                 if flavour in STARTED_AT_ONCE or zygote.is_started:
-                    zygote.ensure()
-            self._closing.wait(LOOK_EVERY_S)
+                    zygote.ensure_running()
+            self._closing.wait(CHECK_EVERY_S)
 
 
 def flavour_of(launch: Launch) -> str:

@@ -43,7 +43,7 @@ class Capture:
         self._tokens -= len(data)
         self._text += self._decoder.decode(data).replace("\0", "")
 
-    def take(self, *, now: float, at: float, final: bool = False) -> list[Log | Gap]:
+    def drain(self, *, now: float, at: float, final: bool = False) -> list[Log | Gap]:
         """What may be written now; `at` is the wall clock for the records. `final` gives the rest."""
         if final:
             self._text += self._decoder.decode(b"", final=True)

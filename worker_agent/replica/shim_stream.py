@@ -43,7 +43,7 @@ class ShimStream:
 
     def store_output(self, *, final: bool = False) -> None:
         """Write what of the output is ready, or all of it."""
-        for record in self._capture.take(now=time.monotonic(), at=time.time(), final=final):
+        for record in self._capture.drain(now=time.monotonic(), at=time.time(), final=final):
             self.append(record)
         if self._writer.pending_bytes:
             self._writer.publish()

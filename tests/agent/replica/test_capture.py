@@ -11,32 +11,32 @@ def texts(records: list[Log | Gap]) -> list[str]:
 def test_whole_lines_leave_and_the_rest_waits_for_its_end() -> None:
     capture = Capture(now=0)
     capture.feed(b"one\ntwo\nthr", now=0)
-    assert texts(capture.take(now=0, at=1)) == ["one\ntwo\n"]
+    assert texts(capture.drain(now=0, at=1)) == ["one\ntwo\n"]
     assert capture.is_waiting
     capture.feed(b"ee\n", now=0.01)
-    assert texts(capture.take(now=0.01, at=1)) == ["three\n"]
+    assert texts(capture.drain(now=0.01, at=1)) == ["three\n"]
     assert not capture.is_waiting
 
 
 def test_a_progress_bar_without_a_line_end_leaves_after_a_while() -> None:
     capture = Capture(now=0)
     capture.feed(b"12%", now=0)
-    assert capture.take(now=0, at=1) == []
-    assert capture.take(now=PARTIAL_LINE_S / 2, at=1) == []
-    assert texts(capture.take(now=PARTIAL_LINE_S, at=1)) == ["12%"]
+    assert capture.drain(now=0, at=1) == []
+    assert capture.drain(now=PARTIAL_LINE_S / 2, at=1) == []
+    assert texts(capture.drain(now=PARTIAL_LINE_S, at=1)) == ["12%"]
 
 
 def test_the_rest_leaves_at_the_end() -> None:
     capture = Capture(now=0)
     capture.feed(b"no newline \xc3", now=0)
-    assert texts(capture.take(now=0, at=1, final=True)) == ["no newline �"]
+    assert texts(capture.drain(now=0, at=1, final=True)) == ["no newline �"]
 
 
 def test_a_long_line_is_cut_into_pieces_and_kept_whole() -> None:
     capture = Capture(now=0)
     line = "é" * 5_000_000 + "\n"
     capture.feed(line.encode(), now=0)
-    pieces = texts(capture.take(now=0, at=1))
+    pieces = texts(capture.drain(now=0, at=1))
     assert max(map(len, pieces)) == PIECE_CHARS
     assert "".join(pieces) == line
 
@@ -46,7 +46,7 @@ def test_characters_cut_between_reads_nul_and_bad_bytes() -> None:
     data = "naïve\0\n".encode()
     for byte in (*[data[i : i + 1] for i in range(len(data))], b"\xff\n"):
         capture.feed(byte, now=0)
-    assert "".join(texts(capture.take(now=0, at=1))) == "naïve\n�\n"
+    assert "".join(texts(capture.drain(now=0, at=1))) == "naïve\n�\n"
 
 
 def test_a_flood_is_cut_counted_and_forgiven() -> None:
@@ -54,17 +54,17 @@ def test_a_flood_is_cut_counted_and_forgiven() -> None:
     chunk = b"x" * 999_999 + b"\n"
     for _ in range(25):
         capture.feed(chunk, now=0)
-    records = capture.take(now=0, at=1)
+    records = capture.drain(now=0, at=1)
     gap = records[-1]
     assert isinstance(gap, Gap)
     assert sum(map(len, texts(records))) + gap.size_bytes == 25_000_000
     assert sum(map(len, texts(records))) == BURST_BYTES
     capture.feed(chunk, now=len(chunk) / RATE_BYTES_S)
-    assert [type(record) for record in capture.take(now=1, at=1)] == [Log] * 16
+    assert [type(record) for record in capture.drain(now=1, at=1)] == [Log] * 16
 
 
 def test_the_last_lines_are_remembered() -> None:
     capture = Capture(now=0)
     capture.feed(b"".join(b"line %d\n\n" % n for n in range(100)), now=0)
-    capture.take(now=0, at=1)
+    capture.drain(now=0, at=1)
     assert capture.last_lines(2) == ["line 98", "line 99"]

@@ -13,7 +13,7 @@ import redis
 from tests.agent.plans import make_launch, make_plan
 from tests.agent.replica.test_shim import Running
 from tests.agent.stack import NODE_ID, free_port
-from worker_agent.daemon.transfer.shipper import RedisChannel, serves_nobody
+from worker_agent.daemon.transfer.shipper import RedisChannel, refuses_everybody
 from worker_agent.protocol.states import Cause
 from worker_agent.replica import lease
 from worker_agent.replica.lease import Lease, LeaseKeeper
@@ -134,7 +134,7 @@ def test_a_refused_connection_is_a_touch_and_silence_is_none(tmp_path: Path, sil
     ],
 )
 def test_which_answers_mean_that_nobody_is_served(error: redis.RedisError, is_touch: bool) -> None:
-    assert serves_nobody(error) is is_touch
+    assert refuses_everybody(error) is is_touch
 
 
 def test_a_full_disk_keeps_no_touch_from_being_written(file: Path) -> None:

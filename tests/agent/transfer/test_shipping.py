@@ -173,18 +173,18 @@ def test_a_control_plane_restored_from_a_backup_gets_it_again(
 def test_how_far_a_stream_is_stored_is_known_once_it_was_asked_with_it_among_the_feeds(
     tmp_path: Path, channel: FakeChannel, shipping: ShippingPlan
 ) -> None:
-    assert not shipping.knows(KEY)
+    assert not shipping.position_is_known(KEY)
     channel.is_down = True
     with pytest.raises(ConnectionError):
         shipping.step(channel, now=0, clock=0)
-    assert not shipping.knows(KEY)
+    assert not shipping.position_is_known(KEY)
     channel.is_down = False
     shipping.step(channel, now=0, clock=1)
-    assert shipping.knows(KEY)
+    assert shipping.position_is_known(KEY)
     shipping.add(ReplicaKey(8, 1), tmp_path / "other")
-    assert not shipping.knows(ReplicaKey(8, 1))
+    assert not shipping.position_is_known(ReplicaKey(8, 1))
     shipping.step(channel, now=0, clock=1)
-    assert shipping.knows(ReplicaKey(8, 1))
+    assert shipping.position_is_known(ReplicaKey(8, 1))
 
 
 def test_a_failure_on_the_way_moves_nothing(tmp_path: Path, channel: FakeChannel, shipping: ShippingPlan) -> None:

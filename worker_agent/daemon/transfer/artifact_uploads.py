@@ -21,15 +21,13 @@ from worker_agent.daemon.core import ReplicaKey
 METRICS_FILE = "metrics.json"
 
 _METRICS_CHARS_MAX = 4096
-# A clock that is off (signatures are bound to the time), too many requests: a model is not given up for that.
-_PASSING = frozenset({401, 429})
 _FIRST_PAUSE_S = 0.5
 _LONGEST_PAUSE_S = 60.0
 
 log = structlog.get_logger("uploads")
 
 
-class _Job(NamedTuple):
+class _Delivery(NamedTuple):
     key: ReplicaKey
     folder: Path
 
@@ -40,52 +38,52 @@ class ArtifactUploads:
     def __init__(self, control_plane: ControlPlane, done: Callable[[ReplicaKey], None]) -> None:
         self._control_plane = control_plane
         self._done = done
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._deliveries: queue.SimpleQueue[_Delivery | None] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="uploads", daemon=True)
         self._thread.start()
 
     def add(self, key: ReplicaKey, folder: Path) -> None:
         """Deliver everything below `folder`."""
-        self._jobs.put(_Job(key, folder))
+        self._deliveries.put(_Delivery(key, folder))
 
     def close(self) -> None:
         """Stop after the request in progress; what was not delivered is journalled by being there."""
         self._closed.set()
-        self._jobs.put(None)
+        self._deliveries.put(None)
 
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (delivery := self._deliveries.get()) is not None:
             try:
-                files = files_of(job.folder)
+                files = files_of(delivery.folder)
             except (OSError, RecursionError):
-                log.exception("artifacts cannot be listed, they stay on the disk", replica=job.key.replica_id)
+                log.exception("artifacts cannot be listed, they stay on the disk", replica=delivery.key.replica_id)
                 continue
-            if all(self._deliver(job, file) for file in files):
-                self._done(job.key)
+            if all(self._deliver(delivery, file) for file in files):
+                self._done(delivery.key)
 
-    def _deliver(self, job: _Job, file: Path) -> bool:
+    def _deliver(self, delivery: _Delivery, file: Path) -> bool:
         """Whether one file is settled: taken, or refused for good. False only when the agent is leaving."""
         pause_s = _FIRST_PAUSE_S
-        name = artifact_name(job.folder, file)
+        name = artifact_name(delivery.folder, file)
         while not self._closed.is_set():
             try:
                 self._control_plane.upload_artifact(
                     file,
                     name=name,
-                    replica_id=job.key.replica_id,
-                    attempt=job.key.attempt,
-                    metrics=metrics_of(job.folder),
+                    replica_id=delivery.key.replica_id,
+                    attempt=delivery.key.attempt,
+                    metrics=metrics_of(delivery.folder),
                 )
             except (Rejected, Unreachable) as error:
-                if isinstance(error, Rejected) and error.status not in _PASSING:
-                    log.warning("artifact refused", replica=job.key.replica_id, name=name, reason=str(error))
+                if isinstance(error, Rejected) and not error.may_pass:
+                    log.warning("artifact refused", replica=delivery.key.replica_id, name=name, reason=str(error))
                     return True
-                log.info("artifact waits", replica=job.key.replica_id, name=name, reason=str(error))
+                log.info("artifact waits", replica=delivery.key.replica_id, name=name, reason=str(error))
                 self._closed.wait(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
             except Exception as error:  # whatever a program has left here, the other files and replicas go on
-                log.warning("artifact unreadable", replica=job.key.replica_id, name=name, reason=str(error))
+                log.warning("artifact unreadable", replica=delivery.key.replica_id, name=name, reason=str(error))
                 return True
             else:
                 return True
@@ -112,11 +110,11 @@ def metrics_of(folder: Path) -> str:
         return ""
     if not isinstance(metrics, dict):
         return ""
-    text = json.dumps({name: _wordy(value) for name, value in metrics.items()})
+    text = json.dumps({name: _without_nan(value) for name, value in metrics.items()})
     return text if len(text) <= _METRICS_CHARS_MAX else ""
 
 
-def _wordy(value: object) -> object:
+def _without_nan(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value

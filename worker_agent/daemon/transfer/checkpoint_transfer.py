@@ -4,7 +4,6 @@ training goes on, and the one that a gang begins with down, before it starts.
 
 import contextlib
 import os
-import random
 import shutil
 import threading
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from worker_agent.daemon.control_plane import ControlPlane, Rejected, Unreachable
+from worker_agent.daemon.control_plane import ControlPlane, Rejected, Unreachable, patiently
 from worker_agent.daemon.core import ReplicaKey
 from worker_agent.protocol.checkpoint import MARKER, Marker, Restore, is_name, order_of, problem_of
 from worker_agent.protocol.commands import Launch
@@ -27,11 +26,8 @@ KEPT_S = 86_400.0
 _OUTGOING = ".outgoing"
 _SENT = ".sent"
 _MARKER_BYTES_MAX = 16_000_000
-_FETCH_S = 60.0
 # Offered, sent, offered again: complete. Once more where something did not arrive whole.
 _OFFERS = 3
-# A clock that is off, too many requests: a checkpoint is not given up for that.
-_PASSING = frozenset({401, 429})
 _LONGEST_PAUSE_S = 60.0
 
 log = structlog.get_logger("checkpoints")
@@ -57,18 +53,12 @@ class CheckpointCache:
             _prune(folder.parent.parent)
             remove(folder)
             folder.mkdir(parents=True, mode=0o700)
-            pause_s, waited_s = 0.1, 0.0
-            while True:
-                try:
-                    self._download(restore, folder)
-                    return
-                except Rejected as error:
-                    raise CheckpointRefused(f"The control plane did not give the checkpoint: {error}") from error
-                except Unreachable as error:
-                    if waited_s >= _FETCH_S or wait(pause_s):
-                        raise CheckpointRefused(f"The checkpoint could not be fetched: {error}.") from error
-                    waited_s += pause_s
-                    pause_s = min(5.0, pause_s * 2) * random.uniform(0.8, 1.2)
+            try:
+                patiently(lambda: self._download(restore, folder), wait=wait)
+            except Rejected as error:
+                raise CheckpointRefused(f"The control plane did not give the checkpoint: {error}") from error
+            except Unreachable as error:
+                raise CheckpointRefused(f"The checkpoint could not be fetched: {error}.") from error
 
     def _download(self, restore: Restore, folder: Path) -> None:
         """The marker first, but under its name last: only then is the checkpoint complete."""
@@ -173,7 +163,7 @@ class CheckpointUploads:
         except OSError as error:  # a file that is a link or has vanished: what a program does to its own checkpoints
             log.warning("checkpoint unreadable", replica=key.replica_id, name=name, reason=str(error))
         except Rejected as error:
-            if error.status in _PASSING:
+            if error.may_pass:
                 raise Unreachable(str(error)) from error
             log.warning("checkpoint refused", replica=key.replica_id, name=name, reason=str(error))
 

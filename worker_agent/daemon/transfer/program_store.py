@@ -1,25 +1,22 @@
 """The user's program on the node: fetched once by content, unpacked afresh for every replica, trusted in nothing.
 
 What an archive may hold is said in `protocol/job/archive.py`; it is checked here again, before and while it is
-unpacked. Called by the runner; every refusal is a sentence for the job's owner.
+unpacked. Called by `replica_runner.py` and `probes/`; every refusal is a sentence for the job's owner.
 """
 
 import contextlib
 import os
-import random
 import shutil
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from worker_agent.daemon.control_plane import ControlPlane, Rejected, Unreachable
+from worker_agent.daemon.control_plane import ControlPlane, Rejected, Unreachable, patiently
 from worker_agent.protocol.job.archive import ArchiveRefused, chunks, opened, safe_parts
 from worker_agent.protocol.job.job_spec import CodeRef
 
 KEPT_S = 30 * 86_400.0
-
-_FETCH_S = 60.0
 
 
 class ProgramRefused(Exception):
@@ -46,7 +43,12 @@ class ProgramStore:
                 os.utime(blob)
             else:
                 self._prune()
-                self._fetch(code.sha256, blob, wait=wait)
+                try:
+                    patiently(lambda: self._control_plane.download_code(code.sha256, blob), wait=wait)
+                except Rejected as error:
+                    raise ProgramRefused(f"The control plane did not give the code: {error}") from error
+                except Unreachable as error:
+                    raise ProgramRefused(f"The code could not be fetched from the control plane: {error}.") from error
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
         if code.archive:
@@ -64,21 +66,6 @@ class ProgramStore:
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < time.time() - KEPT_S:
                     path.unlink()
-
-    def _fetch(self, sha256: str, blob: Path, *, wait: Callable[[float], bool]) -> None:
-        pause_s, waited_s = 0.1, 0.0
-        while True:
-            try:
-                self._control_plane.download_code(sha256, blob)
-            except Rejected as error:
-                raise ProgramRefused(f"The control plane did not give the code: {error}") from error
-            except Unreachable as error:
-                if waited_s >= _FETCH_S or wait(pause_s):
-                    raise ProgramRefused(f"The code could not be fetched from the control plane: {error}.") from error
-                waited_s += pause_s
-                pause_s = min(5.0, pause_s * 2) * random.uniform(0.8, 1.2)
-            else:
-                return
 
 
 def unpack(archive: Path, folder: Path) -> None:

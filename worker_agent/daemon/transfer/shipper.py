@@ -28,7 +28,7 @@ from worker_agent.replica.spool import notify
 
 POLL_S = 0.5
 RETRY_S = 0.5
-TOLD_KEPT = 1000
+REPORTS_KEPT = 1000
 
 log = structlog.get_logger("shipper")
 
@@ -84,7 +84,7 @@ class RedisChannel:
         try:
             yield
         except redis.RedisError as error:
-            if serves_nobody(error):
+            if refuses_everybody(error):
                 self._touch(asked_at)
             raise
         self._touch(asked_at)
@@ -96,7 +96,7 @@ class RedisChannel:
             log.warning("the lease could not be written", error=str(error))
 
 
-def serves_nobody(error: redis.RedisError) -> bool:
+def refuses_everybody(error: redis.RedisError) -> bool:
     """Whether Redis is there and takes nothing from anybody: it refuses connections, loads, or is full. Then nobody
     can have been launched in the place of what runs here; silence may mean that this node alone is cut off."""
     refused = isinstance(error.__cause__ or error.__context__, ConnectionRefusedError)
@@ -105,21 +105,21 @@ def serves_nobody(error: redis.RedisError) -> bool:
 
 
 class Shipper:
-    """The thread around `Shipping`: connection, wake-ups, and the reports that are not records."""
+    """The thread around `ShippingPlan`: connection, wake-ups, and the reports that are not records."""
 
     def __init__(
         self,
-        shipping: ShippingPlan,
+        plan: ShippingPlan,
         *,
         channel: Channel,
         notify_path: str,
         hello: Callable[[], Hello],
     ) -> None:
-        self._shipping = shipping
+        self._plan = plan
         self._channel = channel
         self._hello = hello
         self._notify_path = notify_path
-        self._told: deque[Ack | Probed] = deque(maxlen=TOLD_KEPT)
+        self._reports: deque[Ack | Probed] = deque(maxlen=REPORTS_KEPT)
         self._heartbeat: Heartbeat | None = None
         self._changes: deque[tuple[ReplicaKey, Path | None]] = deque()
         self._drained = threading.Event()
@@ -137,20 +137,20 @@ class Shipper:
         self._changes.append((key, spool))
         self.wake()
 
-    def knows(self, key: ReplicaKey) -> bool:
+    def position_is_known(self, key: ReplicaKey) -> bool:
         """Whether the control plane has been asked how far this replica's streams are stored."""
-        return self._shipping.knows(key)
+        return self._plan.position_is_known(key)
 
     def drop(self, key: ReplicaKey) -> None:
         """End with a replica's streams."""
         self._changes.append((key, None))
 
-    def tell(self, report: Ack | Probed) -> None:
+    def report(self, report: Ack | Probed) -> None:
         """Send a report; kept while Redis is away."""
-        self._told.append(report)
+        self._reports.append(report)
         self.wake()
 
-    def beat(self, heartbeat: Heartbeat) -> None:
+    def send_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Send this heartbeat; while Redis is away only the latest is kept."""
         self._heartbeat = heartbeat
         self.wake()
@@ -203,19 +203,19 @@ class Shipper:
         while self._changes:
             key, spool = self._changes.popleft()
             if spool is None:
-                self._shipping.drop(key)
+                self._plan.drop(key)
             else:
-                self._shipping.add(key, spool)
-        while self._told:
-            self._send(self._told[0])
-            self._told.popleft()
+                self._plan.add(key, spool)
+        while self._reports:
+            self._send(self._reports[0])
+            self._reports.popleft()
         heartbeat, self._heartbeat = self._heartbeat, None
         if heartbeat is not None:
             self._send(heartbeat)
-        return self._shipping.step(self._channel, now=time.time(), clock=time.monotonic())
+        return self._plan.step(self._channel, now=time.time(), clock=time.monotonic())
 
     def _send(self, report: Report) -> None:
-        self._shipping.send(self._channel, report, now=time.time())
+        self._plan.send(self._channel, report, now=time.time())
 
     def _sleep(self) -> None:
         """Until somebody rings, or the poll; a burst of rings is one wake-up."""

@@ -59,7 +59,7 @@ class ShippingPlan:
         self._acks_read_at = float("-inf")
         self._known: frozenset[ReplicaKey] = frozenset()
 
-    def knows(self, key: ReplicaKey) -> bool:
+    def position_is_known(self, key: ReplicaKey) -> bool:
         """Whether the control plane has been asked how far this replica's streams are stored. For any thread."""
         return key in self._known
 

@@ -1,11 +1,11 @@
-"""The command door: only genuine commands, once each."""
+"""The command receiver: only genuine commands, once each."""
 
 import base64
 
 import pytest
 
 from tests.agent.plans import make_launch
-from worker_agent.daemon.app import COMMAND_TASK, CommandReceiver, celery_app
+from worker_agent.daemon.command_worker import COMMAND_TASK, CommandReceiver, celery_app
 from worker_agent.daemon.settings import AgentIdentity
 from worker_agent.protocol.codec import encode
 from worker_agent.protocol.commands import Command, Stop
@@ -31,7 +31,7 @@ def taken() -> list[Command]:
 
 
 @pytest.fixture
-def door(taken: list[Command]) -> CommandReceiver:
+def receiver(taken: list[Command]) -> CommandReceiver:
     return CommandReceiver(IDENTITY, taken.append, lambda _launch: True)
 
 
@@ -42,21 +42,21 @@ def sealed(
     return base64.b64encode(envelope).decode()
 
 
-def test_a_genuine_command_comes_in_once(door: CommandReceiver, taken: list[Command]) -> None:
+def test_a_genuine_command_comes_in_once(receiver: CommandReceiver, taken: list[Command]) -> None:
     envelope = sealed()
-    door.open(envelope, now=50.0)
+    receiver.receive(envelope, now=50.0)
     with pytest.raises(BadEnvelope, match="used before"):
-        door.open(envelope, now=50.0)
+        receiver.receive(envelope, now=50.0)
     assert taken == [STOP]
     launch = make_launch()
-    door.open(sealed(encode(launch)), now=50.0)
+    receiver.receive(sealed(encode(launch)), now=50.0)
     assert taken == [STOP, launch]
 
 
 def test_a_launch_that_is_no_longer_wanted_stays_outside(taken: list[Command]) -> None:
-    door = CommandReceiver(IDENTITY, taken.append, lambda _launch: False)
-    door.open(sealed(encode(make_launch())), now=50.0)
-    door.open(sealed(), now=50.0)
+    receiver = CommandReceiver(IDENTITY, taken.append, lambda _launch: False)
+    receiver.receive(sealed(encode(make_launch())), now=50.0)
+    receiver.receive(sealed(), now=50.0)
     assert taken == [STOP]
 
 
@@ -72,24 +72,26 @@ def test_a_launch_that_is_no_longer_wanted_stays_outside(taken: list[Command]) -
         ("é", "not base64"),
     ],
 )
-def test_anything_else_stays_outside(door: CommandReceiver, taken: list[Command], envelope: str, words: str) -> None:
+def test_anything_else_stays_outside(
+    receiver: CommandReceiver, taken: list[Command], envelope: str, words: str
+) -> None:
     with pytest.raises(BadEnvelope, match=words):
-        door.open(envelope, now=50.0)
+        receiver.receive(envelope, now=50.0)
     assert taken == []
 
 
-def test_a_changed_byte_anywhere_is_noticed(door: CommandReceiver, taken: list[Command]) -> None:
+def test_a_changed_byte_anywhere_is_noticed(receiver: CommandReceiver, taken: list[Command]) -> None:
     data = base64.b64decode(sealed())
     for position in range(len(data)):
         changed = bytearray(data)
         changed[position] ^= 1
         with pytest.raises(BadEnvelope):
-            door.open(base64.b64encode(changed).decode(), now=50.0)
+            receiver.receive(base64.b64encode(changed).decode(), now=50.0)
     assert taken == []
 
 
-def test_the_celery_app_has_one_task_and_takes_json_only(door: CommandReceiver, taken: list[Command]) -> None:
-    app = celery_app(IDENTITY, door)
+def test_the_celery_app_has_one_task_and_takes_json_only(receiver: CommandReceiver, taken: list[Command]) -> None:
+    app = celery_app(IDENTITY, receiver)
     # Other tests load the control plane's shared tasks into this process, and so into every Celery application of it.
     own = [name for name, task in app.tasks.items() if not task.__module__.startswith(("celery.", "orchestrator."))]
     assert own == [COMMAND_TASK]

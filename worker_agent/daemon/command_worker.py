@@ -1,4 +1,4 @@
-"""The agent's door: a Celery worker on queue `node.<id>` with one task: check the envelope, hand the command in.
+"""The agent's receiver: a Celery worker on queue `node.<id>` with one task: check the envelope, hand the command in.
 
 JSON only, no remote control, no results: what anybody with write access to Redis can do here is to have an envelope
 refused. The task returns in milliseconds; what a command means is the core's business.
@@ -30,18 +30,18 @@ log = structlog.get_logger("commands")
 
 
 class CommandReceiver:
-    """Lets genuine commands in, once each, and launches only if `allow` says that they are still wanted."""
+    """Lets genuine commands in, once each, and launches only if `is_permitted` says that they are still wanted."""
 
     def __init__(
-        self, identity: AgentIdentity, take: Callable[[Command], None], allow: Callable[[Launch], bool]
+        self, identity: AgentIdentity, handle: Callable[[Command], None], is_permitted: Callable[[Launch], bool]
     ) -> None:
         self._identity = identity
-        self._take = take
-        self._allow = allow
+        self._handle = handle
+        self._is_permitted = is_permitted
         self._nonces = SeenNonces()
         self._lock = threading.Lock()
 
-    def open(self, envelope: str, *, now: float) -> None:
+    def receive(self, envelope: str, *, now: float) -> None:
         """Check and hand in one command; raises `BadEnvelope`."""
         try:
             data = base64.b64decode(envelope, validate=True)
@@ -54,16 +54,16 @@ class CommandReceiver:
             raise BadEnvelope("it holds no command that this agent knows") from error
         with self._lock:
             self._nonces.claim(nonce)
-        if not isinstance(command, Launch) or self._allow(command):
-            self._take(command)
+        if not isinstance(command, Launch) or self._is_permitted(command):
+            self._handle(command)
 
 
 class CommandWorker:
     """The Celery worker, in a thread of its own so that the agent's signals stay the agent's."""
 
-    def __init__(self, identity: AgentIdentity, door: CommandReceiver) -> None:
+    def __init__(self, identity: AgentIdentity, receiver: CommandReceiver) -> None:
         self._identity = identity
-        self._app = celery_app(identity, door)
+        self._app = celery_app(identity, receiver)
         self._thread = threading.Thread(target=self._run, name="commands", daemon=True)
 
     def start(self) -> None:
@@ -93,7 +93,7 @@ class CommandWorker:
                 time.sleep(1.0)
 
 
-def celery_app(identity: AgentIdentity, door: CommandReceiver) -> Celery:
+def celery_app(identity: AgentIdentity, receiver: CommandReceiver) -> Celery:
     """The Celery application with its one task."""
     node_id = identity.node_id
     # No fixups: Celery would load Django wherever DJANGO_SETTINGS_MODULE happens to be set.
@@ -125,7 +125,7 @@ def celery_app(identity: AgentIdentity, door: CommandReceiver) -> Celery:
 
     def command(envelope: object) -> None:
         try:
-            door.open(str(envelope), now=time.time())
+            receiver.receive(str(envelope), now=time.time())
         except BadEnvelope as error:
             log.warning("command refused", reason=str(error))
 
