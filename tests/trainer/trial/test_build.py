@@ -279,7 +279,7 @@ def test_what_the_training_would_refuse_is_certain(results, case: str) -> None:
         ("shapes", "the model cannot be trained on the first batch", "hape", False),
         ("raises", "the program's build_model() fails", "no such layer (in recipe.py, line 6, build_model)", False),
         ("leaves", "the file recipe.py cannot be loaded", "it called sys.exit(3)", False),
-        ("stages", "the program's build_stages() does not suit the job", "without layers", True),
+        ("stages", "the model does not suit the job", "without layers", True),
         ("generator fails", "the training set cannot be read", "invalid literal for int()", False),
         (
             "no files",
@@ -295,7 +295,7 @@ def test_what_the_training_would_refuse_is_certain(results, case: str) -> None:
             "needs a file for each of the 2 workers",
             True,
         ),
-        ("whole layers", "the model cannot be laid out", "No variable of this model can be split over 3", True),
+        ("whole layers", "the model does not suit the job", "No variable of this model can be split over 3", True),
         (
             "endless validation",
             'the program\'s build_dataset(params, "validation") does not suit the job',

@@ -44,6 +44,14 @@ def replicas_in_sync(spec: JobSpec) -> int:
             return devices
 
 
+def least_replicas(spec: JobSpec) -> int:
+    """Those in sync, or a number that divides theirs: on CPUs, a worker of several may have one replica only."""
+    row = STRATEGIES[spec.strategy]
+    if row.one_cpu_device:
+        return spec.workers
+    return 1 if row.split is Split.ONE_WORKER else replicas_in_sync(spec)
+
+
 def parts_of(spec: JobSpec) -> int:
     """In how many parts a replica computes its share of a step."""
     return spec.micro_batches if STRATEGIES[spec.strategy].split is Split.STAGES else spec.accumulation

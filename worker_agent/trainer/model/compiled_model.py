@@ -40,6 +40,15 @@ def once_each(found: Iterable[Any]) -> list[Any]:
     return list({id(each): each for each in found}.values())
 
 
+def check_unscaled(model: Any) -> None:
+    """Raise `TrainingFailed` where a model whose variables replicas share scales its loss, as in mixed_float16."""
+    if hasattr(model.optimizer, "inner_optimizer"):
+        raise TrainingFailed(
+            "Keras 3 cannot scale the loss under central storage",
+            remedy="choose mixed_bfloat16, or the strategy Mirrored",
+        )
+
+
 def require(owner: Any, *names: str) -> None:
     """Raise one clear sentence when Keras no longer has a name that the loop leans on."""
     missing = [name for name in names if not hasattr(owner, name)]

@@ -7,11 +7,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from worker_agent.trainer.model.compiled_model import once_each, own_parts, require
+from worker_agent.trainer.model.compiled_model import check_unscaled, once_each, own_parts, require
 from worker_agent.trainer.model.learner import ReplicaLearner
 from worker_agent.trainer.model.per_thread import PerThread, RowsHere
 from worker_agent.trainer.model.reduce import all_reduce
-from worker_agent.trainer.outcome import TrainingFailed
 
 _MODEL_NAMES = (
     "_symbolic_build",
@@ -158,15 +157,6 @@ class Keras3(ReplicaLearner):
         alike = [*self.model.optimizer.variables, *(each.state for each in self._seed_generators())]
         for variable in alike:  # every replica assigns the same
             variable.value._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
-
-
-def check_unscaled(model: Any) -> None:
-    """Raise `TrainingFailed` where a model whose variables replicas share scales its loss, as in mixed_float16."""
-    if hasattr(model.optimizer, "inner_optimizer"):
-        raise TrainingFailed(
-            "Keras 3 cannot scale the loss under central storage",
-            remedy="choose mixed_bfloat16, or the strategy Mirrored",
-        )
 
 
 def _draw_apart(generator: Any) -> None:

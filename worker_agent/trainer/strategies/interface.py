@@ -1,20 +1,28 @@
 """What a strategy is given, and which module has it.
 
 Such a module has `train(process)`: it does everything from meeting the gang to the last step, in this process's role.
-It is imported when it is needed, after it is settled which Keras this process holds.
+One that does not train as `mirrored/synchronous.py` does has a `check` of its own, too, which trials ask. It is
+imported when it is needed, after it is settled which Keras this process holds.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from time import monotonic
-from typing import cast
+from types import ModuleType
+from typing import Any, cast
 
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import Role
 from worker_agent.trainer.emit import Emitter
+from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.setup import rendezvous
 from worker_agent.trainer.setup.stopping import StopSignal
 from worker_agent.trainer.training_run import TrainingRun
+
+# Of a spec, a recipe, its model and the rows of one worker: raises `TrainingFailed` where the strategy would not train
+# them; else in how many parts it computes a step.
+Check = Callable[[JobSpec, Recipe, Any, Any], int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +58,14 @@ class Process:
 
 def train_of(run: TrainingRun) -> Callable[[Process], None]:
     """The `train` of the run's strategy; an evaluator has one of its own, whatever the strategy."""
-    name = "evaluator" if run.role is Role.EVALUATOR else run.strategy.module
-    module = import_module(f"worker_agent.trainer.strategies.{name}")
+    module = _module("evaluator" if run.role is Role.EVALUATOR else run.strategy.module)
     return cast(Callable[[Process], None], module.train)
+
+
+def check_of(run: TrainingRun) -> Check | None:
+    """The `check` of the run's strategy, if it has one."""
+    return getattr(_module(run.strategy.module), "check", None)
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"worker_agent.trainer.strategies.{name}")

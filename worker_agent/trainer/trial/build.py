@@ -19,6 +19,7 @@ import msgspec
 import psutil
 
 from worker_agent.machine import sandbox
+from worker_agent.machine.sandbox import Become
 from worker_agent.protocol import codec
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.gang_shape import keras_of
@@ -36,7 +37,7 @@ MEMORY_BYTES_MIN = 4 << 30
 LOWEST_PRIORITY = 19
 
 
-def try_out(plan: Plan, trial: Trial, become: sandbox.Become, environment: dict[str, str], line: socket.socket) -> None:
+def try_out(plan: Plan, trial: Trial, become: Become, environment: dict[str, str], line: socket.socket) -> None:
     """Run the program in a sandbox, and say on the line how it ended. One that is trained stands behind whatever trains
     here: no job waits for it."""
     os.chdir(plan.code)
@@ -94,17 +95,17 @@ def _imports(entry: Path) -> Iterator[str]:
         yield from dict.fromkeys(name.partition(".")[0] for name in names)
 
 
-def _build_cold(plan: Plan, trial: Trial, environment: dict[str, str]) -> int:
-    os.environ.update(environment)
-    return build(plan, trial)
-
-
 def main(folder: Path) -> None:
     """The cold start."""
     plan = codec.decode_plan((folder / PLAN_FILE).read_bytes())
     if plan.trial is not None:
         line = socket.socket(fileno=os.dup(0))
         try_out(plan, plan.trial, partial(_build_cold, plan, plan.trial), dict(os.environ), line)
+
+
+def _build_cold(plan: Plan, trial: Trial, environment: dict[str, str]) -> int:
+    os.environ.update(environment)
+    return build(plan, trial)
 
 
 if __name__ == "__main__":

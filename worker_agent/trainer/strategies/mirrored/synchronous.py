@@ -4,9 +4,12 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker_agent.protocol.job.gang_shape import least_replicas
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.trainer.loop.evaluate import ReplicaEvaluation
 from worker_agent.trainer.loop.rate import rate_of
-from worker_agent.trainer.loop.replica_steps import ReplicaSteps
+from worker_agent.trainer.loop.replica_steps import ReplicaSteps, check_jit, check_own_step
+from worker_agent.trainer.model.compiled_model import own_parts
 from worker_agent.trainer.model.learners import learner_of
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe import data
@@ -78,6 +81,15 @@ def _build(
         workers=run.workers,
         mean=lambda number: _mean(strategy, number) if run.workers > 1 else number,
     )
+
+
+def check(spec: JobSpec, recipe: Recipe, model: Any, dataset: Any) -> int:
+    """See `interface.Check`."""
+    parts = parts_of(spec.accumulation, own_parts(model))
+    check_own_step(model, parts=parts, jit=spec.jit)
+    if spec.jit:
+        check_jit(model, replicas=least_replicas(spec))
+    return parts
 
 
 def parts_of(asked: int, own: int) -> int:

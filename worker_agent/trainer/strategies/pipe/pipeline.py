@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.trainer.emit import say
 from worker_agent.trainer.loop.evaluate import ReplicaEvaluation
 from worker_agent.trainer.loop.rate import rate_of
@@ -21,7 +22,7 @@ from worker_agent.trainer.setup import rendezvous, runtime
 from worker_agent.trainer.strategies import engine
 from worker_agent.trainer.strategies.engine import Engine
 from worker_agent.trainer.strategies.interface import Process
-from worker_agent.trainer.strategies.pipe.learner import PipeLearner
+from worker_agent.trainer.strategies.pipe.learner import PipeLearner, checked
 from worker_agent.trainer.strategies.pipe.stages import StagePlan, device_names
 from worker_agent.trainer.strategies.pipe.steps import PipeSteps
 from worker_agent.trainer.strategies.serving import serve
@@ -41,6 +42,13 @@ def train(process: Process) -> None:
     if len(run.gang) > 1:
         _connect(process)
     engine.train(process, lambda recipe, start: _build(process, recipe, start))
+
+
+def check(spec: JobSpec, recipe: Recipe, model: Any, dataset: Any) -> int:
+    """See `interface.Check`."""
+    devices = [f"stage {place}" for place in range(spec.workers * spec.devices_per_worker)]
+    StagePlan(recipe.stages(len(devices)), devices).cut(checked(model))
+    return 1
 
 
 def _plan(run: TrainingRun, recipe: Recipe) -> StagePlan:

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import DeviceKind
 from worker_agent.trainer.loop.rate import rate_of
 from worker_agent.trainer.model.compiled_model import private
@@ -24,7 +25,7 @@ from worker_agent.trainer.strategies.engine import Engine
 from worker_agent.trainer.strategies.interface import Process
 from worker_agent.trainer.strategies.tensor import layouts, mesh, variables
 from worker_agent.trainer.strategies.tensor.learner import MeshLearner
-from worker_agent.trainer.strategies.tensor.mesh import Mesh
+from worker_agent.trainer.strategies.tensor.mesh import Mesh, Specs
 from worker_agent.trainer.strategies.tensor.pins import Pins
 from worker_agent.trainer.strategies.tensor.steps import MeshEvaluation, MeshSteps
 from worker_agent.trainer.strategies.tensor.stored import MeshState
@@ -55,10 +56,8 @@ def _build(process: Process, grid: Mesh, recipe: Recipe, start_step: int) -> Eng
     train_data = data.training_input(grid.share, rows, size, seed=spec.seed, start_step=start_step)
     with deferred():
         model = variables.checked(recipe.model())
-        batch = symbols(train_data, size.batch)
-        if not all(layer.built for layer in model._flatten_layers()):
-            private("keras.src.backend", "compute_output_spec")(model, batch[0], training=False)
-    specs = layouts.model_layouts(model, recipe.layouts(), grid.model)
+        batch = _symbols(train_data, size.batch)
+        specs = _layouts(recipe, model, batch, grid.model)
     listed = variables.place_all(model, grid, specs, batch)
     learner = MeshLearner(model, Pins(grid, model, specs))
     facts = _facts(run, grid, model)
@@ -79,7 +78,21 @@ def _build(process: Process, grid: Mesh, recipe: Recipe, start_step: int) -> Eng
     )
 
 
-def symbols(train_data: Any, rows: int) -> Any:
+def check(spec: JobSpec, recipe: Recipe, model: Any, dataset: Any) -> int:
+    """See `interface.Check`."""
+    batch = _symbols(dataset.batch(spec.global_batch_size), spec.global_batch_size)
+    _layouts(recipe, variables.checked(model), batch, spec.model_parallel)
+    return 1
+
+
+def _layouts(recipe: Recipe, model: Any, batch: Any, model_parallel: int) -> dict[str, Specs]:
+    """What splits each variable, once all of them are there."""
+    if not all(layer.built for layer in model._flatten_layers()):
+        private("keras.src.backend", "compute_output_spec")(model, batch[0], training=False)
+    return layouts.model_layouts(model, recipe.layouts(), model_parallel)
+
+
+def _symbols(train_data: Any, rows: int) -> Any:
     """Symbols of a global batch."""
 
     def symbol(spec: tf.TensorSpec) -> Any:
