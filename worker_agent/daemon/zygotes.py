@@ -20,9 +20,8 @@ import structlog
 from worker_agent.daemon.settings import program_environment, socket_path
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.job.gang_shape import keras_of
+from worker_agent.protocol.states import Keras
 
-FLAVOURS = ("keras3", "tf_keras")
-STARTED_AT_ONCE = ("keras3",)
 READY_S = 30.0
 ANSWER_S = 3.0
 CHECK_EVERY_S = 1.0
@@ -37,7 +36,7 @@ log = structlog.get_logger("zygotes")
 class Zygote:
     """One zygote process. Called by several threads."""
 
-    def __init__(self, data: Path, flavour: str) -> None:
+    def __init__(self, data: Path, flavour: Keras) -> None:
         self._flavour = flavour
         self._socket = socket_path(data, f"zygote-{flavour}.sock")
         self._log = data / "logs" / f"zygote-{flavour}.log"
@@ -77,24 +76,9 @@ class Zygote:
         """Whether it was ever asked for."""
         return self._process is not None
 
-    def fork(self, plan: Path, *, wait: Callable[[float], bool]) -> int | None:
-        """The pid of a shim forked for this plan; None when a cold start is the better way.
-
-        `wait(s)` pauses, and is true when nobody waits for the replica any more.
-        """
-        asked = self._request(plan, wait=wait)
-        if asked is None:
-            return None
-        asked[1].close()
-        return asked[0]
-
-    def try_out(self, plan: Path, *, wait: Callable[[float], bool]) -> socket.socket | None:
-        """The line to a sandbox forked for this plan, on which it says how the program ended; None like `fork`."""
-        asked = self._request(plan, wait=wait)
-        return asked[1] if asked else None
-
-    def _request(self, plan: Path, *, wait: Callable[[float], bool]) -> tuple[int, socket.socket] | None:
-        """The pid of the child that was forked, and the line on which it was asked for."""
+    def fork(self, plan: Path, *, wait: Callable[[float], bool]) -> tuple[int, socket.socket] | None:
+        """The pid of a child forked for this plan, and the line on which it was asked for; None when a cold start is
+        the better way. `wait(s)` pauses, and is true when nobody waits any more."""
         while self.ensure_running():
             with contextlib.suppress(OSError, ValueError), contextlib.ExitStack() as failing:
                 line = failing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
@@ -127,7 +111,7 @@ class Zygotes:
     """The zygotes of this agent; none of them when `enabled` is false."""
 
     def __init__(self, data: Path, *, enabled: bool) -> None:
-        self._zygotes = {flavour: Zygote(data, flavour) for flavour in FLAVOURS} if enabled else {}
+        self._zygotes = {flavour: Zygote(data, flavour) for flavour in Keras} if enabled else {}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="zygotes", daemon=True)
 
@@ -136,14 +120,18 @@ class Zygotes:
         self._thread.start()
 
     def fork(self, plan: Path, launch: Launch, *, wait: Callable[[float], bool]) -> int | None:
-        """Like `Zygote.fork`, with the flavour that the launch needs."""
-        zygote = self._zygotes.get(flavour_of(launch))
-        return zygote.fork(plan, wait=wait) if zygote else None
+        """The pid of a shim forked for this plan; None like `Zygote.fork`."""
+        forked = self._fork(plan, launch, wait=wait)
+        if forked is None:
+            return None
+        pid, line = forked
+        line.close()
+        return pid
 
     def try_out(self, plan: Path, launch: Launch, *, wait: Callable[[float], bool]) -> socket.socket | None:
-        """Like `Zygote.try_out`, with the flavour that the launch needs."""
-        zygote = self._zygotes.get(flavour_of(launch))
-        return zygote.try_out(plan, wait=wait) if zygote else None
+        """The line to a sandbox forked for this plan, on which it says how the program ended; None like `fork`."""
+        forked = self._fork(plan, launch, wait=wait)
+        return forked[1] if forked else None
 
     def close(self) -> None:
         """End them; shims that were forked live on."""
@@ -153,14 +141,13 @@ class Zygotes:
         for zygote in self._zygotes.values():
             zygote.close()
 
+    def _fork(self, plan: Path, launch: Launch, *, wait: Callable[[float], bool]) -> tuple[int, socket.socket] | None:
+        zygote = self._zygotes.get(keras_of(launch.spec))
+        return zygote.fork(plan, wait=wait) if zygote else None
+
     def _keep(self) -> None:
         while not self._closing.is_set():
             for flavour, zygote in self._zygotes.items():
-                if flavour in STARTED_AT_ONCE or zygote.is_started:
+                if flavour is Keras.KERAS3 or zygote.is_started:
                     zygote.ensure_running()
             self._closing.wait(CHECK_EVERY_S)
-
-
-def flavour_of(launch: Launch) -> str:
-    """The Keras a replica trains with."""
-    return keras_of(launch.spec).value

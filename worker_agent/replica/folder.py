@@ -31,12 +31,11 @@ _STOP_FILE = "stop.json"
 
 
 class ShimState(msgspec.Struct, frozen=True, kw_only=True):
-    """`shim.json`: who the shim is, the training process and process group it owns (0 before it is started), and the
-    control group of the replica ("" where it has none)."""
+    """`shim.json`: who the shim is, the training process that it owns (0 before it is started), which leads a process
+    group, and the control group of the replica ("" where it has none)."""
 
     shim: Identity
     child_pid: int = 0
-    pgid: int = 0
     group: str = ""
 
 

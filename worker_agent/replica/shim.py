@@ -151,9 +151,7 @@ class _Shim:
             os.close(inner)
         with contextlib.suppress(OSError):  # it has exec'd already, and then in a group of its own
             os.setpgid(self._child, self._child)
-        write_shim_state(
-            self._folder, ShimState(shim=me, child_pid=self._child, pgid=self._child, group=self._cleanup.group)
-        )
+        write_shim_state(self._folder, ShimState(shim=me, child_pid=self._child, group=self._cleanup.group))
         return output
 
     def _watch(self, output: int, signals: int) -> ExitStatus:

@@ -147,7 +147,7 @@ def test_who_got_the_process_id_of_the_training_meanwhile_is_left_alone(folder: 
     gone.wait()
     stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
-        state = ShimState(shim=shim, child_pid=stranger.pid, pgid=stranger.pid)
+        state = ShimState(shim=shim, child_pid=stranger.pid)
         assert end_orphans(folder, make_launch(), state) == []
         assert stranger.poll() is None
     finally:

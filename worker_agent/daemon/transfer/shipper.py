@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,7 +122,7 @@ class Shipper:
         self._notify_path = notify_path
         self._reports: deque[Ack | Probed] = deque(maxlen=REPORTS_KEPT)
         self._heartbeat: Heartbeat | None = None
-        self._changes: deque[tuple[ReplicaKey, Path | None]] = deque()
+        self._changes: deque[Callable[[], None]] = deque()
         self._drained = threading.Event()
         self._is_drain_asked = False
         self._closing = threading.Event()
@@ -134,7 +135,7 @@ class Shipper:
 
     def add(self, key: ReplicaKey, spool: Path) -> None:
         """Begin with a replica's streams."""
-        self._changes.append((key, spool))
+        self._changes.append(partial(self._plan.add, key, spool))
         self.wake()
 
     def position_is_known(self, key: ReplicaKey) -> bool:
@@ -143,7 +144,7 @@ class Shipper:
 
     def drop(self, key: ReplicaKey) -> None:
         """End with a replica's streams."""
-        self._changes.append((key, None))
+        self._changes.append(partial(self._plan.drop, key))
 
     def report(self, report: Ack | Probed) -> None:
         """Send a report; kept while Redis is away."""
@@ -201,11 +202,7 @@ class Shipper:
 
     def _step(self) -> bool:
         while self._changes:
-            key, spool = self._changes.popleft()
-            if spool is None:
-                self._plan.drop(key)
-            else:
-                self._plan.add(key, spool)
+            self._changes.popleft()()
         while self._reports:
             self._send(self._reports[0])
             self._reports.popleft()
