@@ -49,7 +49,7 @@ def send(row: Command, *, now: datetime) -> bool:
     launch = row.pk if row.kind == "launch" else None
     parcel = agents.Parcel(node_id=row.node_id, key=bytes(row.node.key), body=bytes(row.body), launch=launch)
     try:
-        agents.gateway().send(parcel, now=now)
+        agents.send(parcel, now=now)
     except agents.NotSent as error:
         logger.warning("command %s to node %s was not sent, the sweep will: %s", row.pk, row.node_id, error)
         return False
@@ -109,7 +109,7 @@ def launch_was_taken(replica: Replica) -> bool:
 def withdraw_launch(replica: Replica) -> None:
     """However late its launch arrives, no agent begins it any more; raises `agents.NotSent` if that cannot be had."""
     if launches := list(Command.objects.filter(replica=replica, kind="launch").values_list("pk", flat=True)):
-        agents.gateway().withdraw(launches)
+        agents.withdraw(launches)
 
 
 def renew_permits() -> None:
@@ -123,7 +123,7 @@ def renew_permits() -> None:
     )
     if launches := list(awaited.values_list("pk", flat=True)):
         try:
-            agents.gateway().renew(launches)
+            agents.renew(launches)
         except agents.NotSent as error:
             logger.warning("the permits of %s launches were not renewed: %s", len(launches), error)
 

@@ -1,4 +1,4 @@
-"""Permits of launches, from the gateway that gives them to the agent that looks for them, over a real Redis."""
+"""Permits of launches, from the control plane that gives them to the agent that looks for them, over a real Redis."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -31,48 +31,48 @@ def server(tmp_path: Path, settings, monkeypatch: pytest.MonkeyPatch) -> Iterato
 sent: list[str] = []
 
 
-def send(gateway: agents.CeleryGateway) -> None:
-    gateway.send(agents.Parcel("0123456789ab", b"k" * 32, b"body", launch=7), now=datetime.now(UTC))
+def send() -> None:
+    agents.send(agents.Parcel("0123456789ab", b"k" * 32, b"body", launch=7), now=datetime.now(UTC))
 
 
 def test_a_launch_is_permitted_while_it_is_sent_and_never_again_once_withdrawn(server: RedisServer) -> None:
-    gateway, permits = agents.CeleryGateway(), Permits(server.url)
+    permits = Permits(server.url)
     assert not permits.is_permitted(LAUNCH)
-    send(gateway)
-    send(gateway)
+    send()
+    send()
     assert permits.is_permitted(LAUNCH)
     with redis.Redis.from_url(server.url) as client:
         assert 0 < client.ttl(permit_key(7)) <= PERMIT_S
-    gateway.withdraw([7, 8])
+    agents.withdraw([7, 8])
     assert not permits.is_permitted(LAUNCH)
-    send(gateway)  # whoever was late to send it
+    send()  # whoever was late to send it
     assert not permits.is_permitted(LAUNCH)
     assert sent == ["node.0123456789ab"] * 2
 
 
 def test_a_permit_is_renewed_and_what_was_withdrawn_or_is_gone_stays_so(server: RedisServer) -> None:
-    gateway, permits = agents.CeleryGateway(), Permits(server.url)
-    send(gateway)
+    permits = Permits(server.url)
+    send()
     with redis.Redis.from_url(server.url) as client:
         client.expire(permit_key(7), 3)
-        gateway.renew([7, 8])
+        agents.renew([7, 8])
         assert 3 < client.ttl(permit_key(7)) <= PERMIT_S
         assert not client.exists(permit_key(8))
     assert permits.look_up(LAUNCH) is True
-    gateway.withdraw([7])
-    gateway.renew([7])
+    agents.withdraw([7])
+    agents.renew([7])
     assert permits.look_up(LAUNCH) is False
 
 
 def test_without_redis_nothing_is_permitted_and_nothing_counts_as_withdrawn(server: RedisServer) -> None:
-    gateway, permits = agents.CeleryGateway(), Permits(server.url)
-    send(gateway)
+    permits = Permits(server.url)
+    send()
     server.kill()
     assert not permits.is_permitted(LAUNCH)
     assert permits.look_up(LAUNCH) is None
     with pytest.raises(agents.NotSent):
-        gateway.withdraw([7])
+        agents.withdraw([7])
     with pytest.raises(agents.NotSent):
-        gateway.renew([7])
+        agents.renew([7])
     with pytest.raises(agents.NotSent):
-        send(gateway)
+        send()

@@ -1,21 +1,54 @@
 """Every test of the services runs with a gateway that keeps what is sent, and with nothing enqueued for real."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
 
 from orchestrator import agents, enqueue
+from worker_agent.protocol.codec import decode_command
+from worker_agent.protocol.commands import Command
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
+class FakeGateway:
+    """Keeps what it was given. `broken` makes it refuse, as a broker that is down does."""
+
+    def __init__(self) -> None:
+        self.parcels: list[agents.Parcel] = []
+        self.withdrawn: list[int] = []
+        self.renewed: list[int] = []
+        self.broken = False
+
+    def send(self, parcel: agents.Parcel, *, now: datetime) -> None:
+        self._check()
+        self.parcels.append(parcel)
+
+    def withdraw(self, launches: list[int]) -> None:
+        self._check()
+        self.withdrawn += launches
+
+    def renew(self, launches: list[int]) -> None:
+        self._check()
+        self.renewed += launches
+
+    @property
+    def commands(self) -> list[Command]:
+        """Everything that was sent, decoded, in order."""
+        return [decode_command(parcel.body) for parcel in self.parcels]
+
+    def _check(self) -> None:
+        if self.broken:
+            raise agents.NotSent("the broker is down")
+
+
 @pytest.fixture(autouse=True)
-def gateway(db: None) -> Iterator[agents.FakeGateway]:
+def gateway(db: None, monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
     """What the nodes would have got."""
-    fake = agents.FakeGateway()
-    with agents.using(fake):
-        yield fake
+    fake = FakeGateway()
+    for name in ("send", "withdraw", "renew"):
+        monkeypatch.setattr(agents, name, getattr(fake, name))
+    return fake
 
 
 @pytest.fixture(autouse=True)

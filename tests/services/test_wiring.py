@@ -16,6 +16,11 @@ from worker_agent.protocol.envelope import open_envelope
 
 
 @pytest.fixture
+def gateway(db):
+    """The real one."""
+
+
+@pytest.fixture
 def broker(monkeypatch):
     """Calls of `send_task`."""
     calls = []
@@ -26,7 +31,7 @@ def broker(monkeypatch):
 def test_a_command_goes_sealed_to_its_nodes_queue(broker):
     now = datetime.now(UTC)
     parcel = agents.Parcel(node_id="abcdefabcdef", key=b"k" * 32, body=b"body")
-    agents.CeleryGateway().send(parcel, now=now)
+    agents.send(parcel, now=now)
     ((name, options),) = broker
     assert (name, options["queue"]) == ("trainyard.agent.command", "node.abcdefabcdef")
     envelope = base64.b64decode(options["kwargs"]["envelope"])
@@ -40,7 +45,7 @@ def test_a_broker_that_is_down_is_said(monkeypatch):
 
     monkeypatch.setattr(current_app, "send_task", refuse)
     with pytest.raises(agents.NotSent):
-        agents.CeleryGateway().send(agents.Parcel("a", b"k", b"b"), now=datetime.now(UTC))
+        agents.send(agents.Parcel("a", b"k", b"b"), now=datetime.now(UTC))
 
 
 def test_only_json_travels_and_results_are_not_kept():
