@@ -1,7 +1,6 @@
 """REST of clusters and nodes. Everybody may look; only administrators change (the services refuse others as well)."""
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from ninja import Router, Status
 from ninja.params.functions import Query
@@ -55,64 +54,48 @@ def create_join_token(request: SignedIn, name: str) -> Status[dict[str, str]]:
 @router.get("/nodes", response={200: list[shapes.Node], **PROBLEMS}, summary="Nodes")
 def list_nodes(
     request: SignedIn, cluster: str = Query("", description="Of this cluster only.")
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """By cluster and name."""
     user = request.user
     return _nodes(machines.nodes(user, machines.cluster(user, cluster) if cluster else None))
 
 
 @router.get("/nodes/{slug:node_id}", response={200: shapes.Node, **PROBLEMS}, summary="One node")
-def get_node(request: SignedIn, node_id: str) -> dict[str, Any]:
+def get_node(request: SignedIn, node_id: str) -> dict[str, object]:
     """The node, its devices and what holds them."""
     return _answer(request, node_id)
 
 
-@router.post(
-    "/nodes/{slug:node_id}/cordon",
-    response={200: shapes.Node, **PROBLEMS},
-    summary="Place nothing new",
-    throttle=WRITES,
+def _node_action(act: Callable[..., object], *, summary: str, words: str) -> None:
+    """`POST /nodes/<id>/<name of the service>`, for administrators."""
+
+    def view(request: SignedIn, node_id: str, body: shapes.Reason | None = None) -> dict[str, object]:
+        act(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
+        return _answer(request, node_id)
+
+    view.__name__, view.__doc__ = act.__name__, words
+    path = f"/nodes/{{slug:node_id}}/{act.__name__}"
+    router.post(path, response={200: shapes.Node, **PROBLEMS}, summary=summary, throttle=WRITES)(view)
+
+
+_node_action(service.cordon, summary="Place nothing new", words="For administrators. What runs goes on.")
+_node_action(service.uncordon, summary="Use it again", words="For administrators.")
+_node_action(
+    service.drain,
+    summary="Empty it",
+    words="For administrators. Jobs that keep checkpoints go on elsewhere, the others may finish; then it is cordoned.",
 )
-def cordon(request: SignedIn, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
-    """For administrators. What runs goes on."""
-    service.cordon(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
-    return _answer(request, node_id)
-
-
-@router.post(
-    "/nodes/{slug:node_id}/uncordon", response={200: shapes.Node, **PROBLEMS}, summary="Use it again", throttle=WRITES
-)
-def uncordon(request: SignedIn, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
-    """For administrators."""
-    service.uncordon(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
-    return _answer(request, node_id)
-
-
-@router.post(
-    "/nodes/{slug:node_id}/drain", response={200: shapes.Node, **PROBLEMS}, summary="Empty it", throttle=WRITES
-)
-def drain(request: SignedIn, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
-    """For administrators. Jobs that keep checkpoints go on elsewhere, the others may finish; then it is cordoned."""
-    service.drain(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
-    return _answer(request, node_id)
-
-
-@router.post(
-    "/nodes/{slug:node_id}/reclaim",
-    response={200: shapes.Node, **PROBLEMS},
+_node_action(
+    dirty.reclaim,
     summary="Use its dirty devices",
-    throttle=WRITES,
+    words="For administrators. Devices and ports that were not given back are used again, whatever was left there.",
 )
-def reclaim(request: SignedIn, node_id: str, body: shapes.Reason | None = None) -> dict[str, Any]:
-    """For administrators. Devices and ports that were not given back are used again, whatever was left there."""
-    dirty.reclaim(node_id=node_id, by=administrator(request), reason=body.reason if body else "")
-    return _answer(request, node_id)
 
 
 @router.post(
     "/nodes/{slug:node_id}/rename", response={200: shapes.Node, **PROBLEMS}, summary="Rename it", throttle=WRITES
 )
-def rename(request: SignedIn, node_id: str, body: shapes.NewName) -> dict[str, Any]:
+def rename(request: SignedIn, node_id: str, body: shapes.NewName) -> dict[str, object]:
     """For administrators."""
     service.rename(node_id=node_id, name=body.name, by=administrator(request))
     return _answer(request, node_id)
@@ -125,11 +108,11 @@ def remove(request: SignedIn, node_id: str) -> Status[None]:
     return Status(204, None)
 
 
-def _answer(request: SignedIn, node_id: str) -> dict[str, Any]:
+def _answer(request: SignedIn, node_id: str) -> dict[str, object]:
     return _nodes([machines.node(request.user, node_id)])[0]
 
 
-def _nodes(rows: list[Node]) -> list[dict[str, Any]]:
+def _nodes(rows: list[Node]) -> list[dict[str, object]]:
     slots = machines.slots(rows)
     return [
         {

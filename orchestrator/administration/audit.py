@@ -19,22 +19,8 @@ class JobAdmin(LookedAt):
     list_select_related = ("owner", "cluster")
     ordering = ("-id",)
     fields = (
-        "page",
-        "name",
-        "owner",
-        "cluster",
-        "recipe",
-        "strategy",
-        "status",
-        "cause",
-        "reason",
-        "waiting_for",
-        "attempt",
-        "priority",
-        "spec",
-        "created_at",
-        "started_at",
-        "ended_at",
+        *("page", "name", "owner", "cluster", "recipe", "strategy", "status", "cause", "reason", "waiting_for"),
+        *("attempt", "priority", "spec", "created_at", "started_at", "ended_at"),
     )
 
     @admin.display(description="Page")

@@ -27,21 +27,11 @@ class Administered(ModelAdmin):
     compressed_fields = True
     show_full_result_count = False
 
-    def has_module_permission(self, request: HttpRequest) -> bool:
-        """Only administrators."""
-        return may_administer(request)
-
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Only administrators."""
         return may_administer(request)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Only administrators."""
-        return may_administer(request)
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Only administrators."""
-        return may_administer(request)
+    has_module_permission = has_add_permission = has_change_permission = has_view_permission
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Nobody, unless a page says otherwise."""
@@ -57,10 +47,4 @@ class Administered(ModelAdmin):
 class LookedAt(Administered):
     """Rows that can only be read."""
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody."""
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Nobody."""
-        return False
+    has_add_permission = has_change_permission = Administered.has_delete_permission

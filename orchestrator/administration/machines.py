@@ -56,14 +56,8 @@ class ClusterForm(forms.ModelForm):
     class Meta:
         model = Cluster
         fields = (
-            "name",
-            "description",
-            "address_range",
-            "interface",
-            "port_first",
-            "port_last",
-            "checkpoint_place",
-            "environment",
+            *("name", "description", "address_range", "interface", "port_first", "port_last"),
+            *("checkpoint_place", "environment"),
         )
 
     def _post_clean(self) -> None:
@@ -151,23 +145,13 @@ class NodeAdmin(Administered):
     list_select_related = ("cluster",)
     actions = ("cordon", "uncordon", "drain", "reclaim", "remove")
     fields = (
-        "name",
-        "page",
-        "cluster",
-        "address",
-        "state",
-        "state_reason",
-        "devices_in_words",
-        "not_given_back",
-        "inventory",
-        "last_seen_at",
-        "joined_at",
+        *("name", "page", "cluster", "address", "state", "state_reason", "devices_in_words", "not_given_back"),
+        *("inventory", "last_seen_at", "joined_at"),
     )
     readonly_fields = fields[1:]
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody: machines join by themselves, with a command of their cluster."""
-        return False
+    # Nobody adds one: machines join by themselves, with a command of their cluster.
+    has_add_permission = Administered.has_delete_permission
 
     def save_model(self, request: HttpRequest, obj: Node, form: Any, change: Any) -> None:
         """A new name, through the service."""
