@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dashboard.labels import in_labels
-from orchestrator.domain.job.recipes import ParamInfo
 from orchestrator.services.errors import FieldError
 from worker_agent.protocol.job.choices import LrScaling
 from worker_agent.protocol.job.field import Field
 from worker_agent.protocol.job.job_spec import FIELDS
+from worker_agent.protocol.job.recipe_text import ParamInfo
 from worker_agent.protocol.job.strategies import PARTICULAR, defaults_of, fields_read, readers_of
 from worker_agent.protocol.states import Choice, Kind, Strategy
 

@@ -12,8 +12,8 @@ from django import template
 
 from dashboard.forms import DEFAULTS, PARAM, ROWS, JobForm, Source
 from dashboard.labels import in_labels
-from orchestrator.domain.job.recipes import ParamInfo
 from worker_agent.protocol.job.field import Field
+from worker_agent.protocol.job.recipe_text import ParamInfo
 from worker_agent.protocol.job.strategies import PARTICULAR, STRATEGIES, readers_of
 from worker_agent.protocol.states import Kind
 

@@ -18,7 +18,7 @@ from worker_agent.trainer.outcome import ExitCode
 pytestmark = pytest.mark.tf
 
 TINY = Path(__file__).parent / "recipes/tiny.py"
-LONG = 1_000_000
+LONG = 100_000
 
 
 def pair(folder: Path, **given: object) -> Gang:
@@ -135,5 +135,5 @@ def test_a_syntax_error_costs_no_tensorflow(tmp_path: Path, keras3: Zygote) -> N
     recipe.write_text("def build_model(params):\n    return (\n")
     job = gang(tmp_path / "job", recipe, Strategy.ONE_DEVICE).start(keras3)
     job.wait(10)
-    assert job["worker:0"].failure().message == "broken.py, line 2: '(' was never closed."
+    assert job["worker:0"].failure().message == "broken.py, line 2: syntax error: '(' was never closed."
     assert job["worker:0"].phases() == []

@@ -46,11 +46,10 @@ def run_of(given: argparse.Namespace) -> TrainingRun:
     Raises `TrainingFailed` for what the recipe does not know.
     """
     recipe: Path = given.recipe.resolve()
-    recipe_file.check(recipe)
+    declared = recipe_file.declared(recipe).params
     for text in given.set:
         if "=" not in text:
             raise TrainingFailed(f"--set {text}", remedy="write it as NAME=VALUE")
-    declared = recipe_file.declared_params(recipe)
     params = from_text(declared, dict(text.split("=", 1) for text in given.set))
     effective_params(declared, params)
     strategy: Strategy = given.strategy

@@ -50,7 +50,7 @@ def _train(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
     for field, sentence in broken_limits(run.spec):
         raise TrainingFailed(f"{field}: {sentence}.")
     packages.provide(run, emitter)
-    recipe_file.check(run.entry)
+    recipe_file.declared(run.entry)
     meeting = None
     # Processes that train together meet at the chief's door before TensorFlow makes a gang of them.
     if run.gang and run.chief and run.strategy.is_gang and not run.strategy.served:

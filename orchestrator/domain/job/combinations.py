@@ -10,10 +10,10 @@ place (`dashboard/labels.py`).
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from orchestrator.domain.job.recipes import RecipeInfo
 from orchestrator.domain.placement.planning import ClusterView, lacks_tpu
 from worker_agent.protocol.job.choices import Communication, CrossDevice, LrScaling, Validation
 from worker_agent.protocol.job.job_spec import FIELDS, JobSpec
+from worker_agent.protocol.job.recipe_text import RecipeInfo
 from worker_agent.protocol.job.strategies import PARTICULAR, STRATEGIES, broken_limits, filled, is_changed, readers_of
 from worker_agent.protocol.job.strategy_row import Limit, Split
 from worker_agent.protocol.states import DeviceKind, Kind

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from orchestrator.domain.job.recipes import RecipeInfo
 from orchestrator.domain.job.values import Bad, param_value, read, text
 from worker_agent.protocol.job.field import Field
 from worker_agent.protocol.job.job_spec import FIELDS, ParamValue
+from worker_agent.protocol.job.recipe_text import RecipeInfo
 from worker_agent.protocol.job.requirements import lines_of, problem_of
 from worker_agent.protocol.job.strategies import defaults_of
 from worker_agent.protocol.states import Kind, Strategy

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from orchestrator.domain.job.recipes import ParamInfo
 from worker_agent.protocol.job.job_spec import ParamValue
+from worker_agent.protocol.job.recipe_text import ParamInfo
 
 TEXT_PARAM_CHARS = 1000
 SAFE_INTEGER = 2**53

@@ -16,7 +16,6 @@ import msgspec
 
 from orchestrator.domain.job import batching, combinations, script_findings, validation
 from orchestrator.domain.job.batching import BatchPlan, Indivisible
-from orchestrator.domain.job.recipes import RecipeInfo
 from orchestrator.domain.placement import node_findings, planning, tf_config_lint
 from orchestrator.domain.placement.planning import ClusterView, Never, NodeView, NotNow, PlannedReplica
 from orchestrator.models import Cluster, User
@@ -27,6 +26,7 @@ from orchestrator.services.programs import programs
 from orchestrator.services.programs.programs import Program, Rejected
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
+from worker_agent.protocol.job.recipe_text import RecipeInfo
 from worker_agent.protocol.job.script_text import ScriptInfo
 from worker_agent.protocol.states import Kind, Strategy
 

@@ -27,7 +27,6 @@ from django.core.cache import cache
 from django.utils import timezone
 
 from orchestrator import catalogue
-from orchestrator.domain.job.recipes import RecipeInfo
 from orchestrator.models import Code, Node, ProbedNode, Replica, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.jobs import visible_jobs
@@ -35,6 +34,7 @@ from orchestrator.services.errors import FieldError
 from orchestrator.services.programs import git
 from worker_agent.protocol.job.archive import ArchiveRefused, chunks, opened
 from worker_agent.protocol.job.job_spec import CodeRef, GitRef
+from worker_agent.protocol.job.recipe_text import RecipeInfo, inspect_recipe
 from worker_agent.protocol.job.script_text import ScriptInfo, entry_of, inspect_script
 from worker_agent.protocol.states import Kind
 
@@ -243,7 +243,7 @@ def _inspected(
         script = inspect_script([(entry, text), *others])
         info = RecipeInfo("", "", (), script.problems)
     else:
-        info = catalogue.inspect_source(text, entry)
+        info = inspect_recipe(text, entry)
     field = "recipe" if wanted.recipe else "code"
     if info.problems:
         return Rejected([FieldError(field, problem) for problem in info.problems], info)

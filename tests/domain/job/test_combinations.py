@@ -3,10 +3,10 @@
 import pytest
 
 from orchestrator.domain.job.combinations import CLUSTER_LIMITS, LIMITS, refusals, refusals_in
-from orchestrator.domain.job.recipes import RecipeInfo
 from orchestrator.domain.placement.planning import place
 from tests.domain.gang.gangs import cluster, node, spec
 from worker_agent.protocol.job.job_spec import FIELDS
+from worker_agent.protocol.job.recipe_text import RecipeInfo
 from worker_agent.protocol.job.strategies import PARTICULAR, STRATEGIES
 from worker_agent.protocol.states import DeviceKind, Keras, Kind, Strategy
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.job.recipes import ParamInfo, RecipeInfo
 from orchestrator.domain.job.validation import KNOWN_FIELDS, env_problem, read_fields
 from worker_agent.protocol.job.job_spec import JobSpec
+from worker_agent.protocol.job.recipe_text import ParamInfo, RecipeInfo
 from worker_agent.protocol.states import Keras, Kind, Strategy
 
 RECIPE = RecipeInfo(

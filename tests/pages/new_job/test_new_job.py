@@ -60,7 +60,7 @@ def test_the_form_opens_with_the_fields_of_a_recipe(person: Client):
     fields = Fields(page.content.decode())
     assert page.status_code == 200
     assert fields.values["recipe"] == "digits_cnn"
-    assert fields.values["param-filters"] == str(catalogue.entry("digits_cnn").info.param("filters").default)
+    assert fields.values["param-filters"] == str(_default("digits_cnn", "filters"))
     assert fields.values["cluster"] == "yard"
 
 
@@ -247,7 +247,7 @@ def test_a_change_of_recipe_brings_that_recipe_s_fields(person: Client):
     fields = Fields(person.post(PREVIEW, sent).json()["program"])
     declared = catalogue.entry("digits_mlp").info.params
     assert {f"param-{param.name}" for param in declared} <= set(fields.values)
-    assert fields.values["param-lr"] == str(catalogue.entry("digits_mlp").info.param("lr").default)
+    assert fields.values["param-lr"] == str(_default("digits_mlp", "lr"))
     assert fields.values["params_of"] == "recipe digits_mlp"
 
 
@@ -355,3 +355,9 @@ def test_without_any_cluster_the_form_says_so(client_of, member: User):
     answer = client_of(member).post(URL, filled())
     assert answer.status_code == 422
     assert "no cluster is registered yet" in answer.content.decode().lower()
+
+
+def _default(recipe: str, name: str) -> object:
+    entry = catalogue.entry(recipe)
+    assert entry is not None
+    return next(param.default for param in entry.info.params if param.name == name)

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator import catalogue
-from orchestrator.domain.job.recipes import ParamInfo
+from worker_agent.protocol.job.recipe_text import ParamInfo, inspect_recipe
 from worker_agent.protocol.job.script_text import inspect_script
 
 BODY = "def build_model(params): ...\ndef build_dataset(params, split): ...\n"
@@ -26,7 +26,7 @@ def test_declarations():
         'PARAMS = {"n": {"type": "int", "default": 3, "min": 1, "max": 9, "help": "N."},'
         ' "act": {"type": "choice", "default": "a", "choices": ["a", "b"]}}\n' + BODY
     )
-    info = catalogue.inspect_source(text, "r.py")
+    info = inspect_recipe(text, "r.py")
     assert (info.title, info.description, info.problems) == ("T", "D", ())
     assert info.params == (
         ParamInfo("n", "int", 3, min=1, max=9, help="N."),
@@ -43,17 +43,17 @@ def test_declarations():
         ("PARAMS = {'a': 3}", "parameter a has to be a dict"),
         ("PARAMS = {'a': {'type': 'list', 'default': 1}}", "type has to be one of"),
         ("PARAMS = {'a': {'type': ['int'], 'default': 1}}", "type has to be one of"),
-        ("PARAMS = {'a': {'type': 'int', 'default': 'x'}}", "default 'x' is not of type int"),
-        ("PARAMS = {'a': {'type': 'int'}}", "default None is not of type int"),
+        ("PARAMS = {'a': {'type': 'int', 'default': 'x'}}", "default 'x' is not a whole number"),
+        ("PARAMS = {'a': {'type': 'int'}}", "default None is not a whole number"),
         ("PARAMS = {'a': {'type': 'int', 'default': 1, 'min': 'x'}}", "min has to be a number"),
-        ("PARAMS = {'a': {'type': 'int', 'default': 5, 'max': 4}}", "default 5 is above max 4"),
+        ("PARAMS = {'a': {'type': 'int', 'default': 5, 'max': 4}}", "default 5 is outside … to 4"),
         ("PARAMS = {'a': {'type': 'choice', 'default': 1}}", "needs choices"),
         ("PARAMS = {'a': {'type': 'choice', 'default': 1, 'choices': 5}}", "choices has to be a list"),
         ("PARAMS = {'a': {'type': 'int', 'default': 1, 'step': 2}}", "unknown key step"),
     ],
 )
 def test_problems_name_their_line(declared, words):
-    (problem,) = catalogue.inspect_source(f"{declared}\n{BODY}", "r.py").problems
+    (problem,) = inspect_recipe(f"{declared}\n{BODY}", "r.py").problems
     assert problem.startswith("r.py, line 1")
     assert words in problem
 
@@ -68,23 +68,23 @@ def test_problems_name_their_line(declared, words):
     ],
 )
 def test_functions_may_come_from_elsewhere(text):
-    assert catalogue.inspect_source(text, "r.py").problems == ()
+    assert inspect_recipe(text, "r.py").problems == ()
 
 
 def test_functions_inside_functions_do_not_count():
     text = "def outer():\n    def build_model(params): ...\n    def build_dataset(params, split): ...\n"
-    assert len(catalogue.inspect_source(text, "r.py").problems) == 2
+    assert len(inspect_recipe(text, "r.py").problems) == 2
 
 
 @pytest.mark.parametrize("text", ["\x00", "(" * 5000, "x = " + "-" * 100_000 + "1", "\ufeff" + BODY + "def"])
 def test_what_python_cannot_parse_is_a_problem(text):
-    assert catalogue.inspect_source(text, "r.py").problems
+    assert inspect_recipe(text, "r.py").problems
 
 
 @pytest.mark.parametrize("text", ["-" * 100_000 + "1", "+".join("1" * 100_000)])
 def test_what_is_nested_too_deeply_is_said_to_be(text):
     told = "r.py: this cannot be read as Python: it is nested too deeply"
-    assert catalogue.inspect_source(text, "r.py").problems == (told,)
+    assert inspect_recipe(text, "r.py").problems == (told,)
     assert inspect_script([("r.py", text)]).problems == (told,)
 
 
@@ -93,4 +93,4 @@ def test_what_is_nested_too_deeply_is_said_to_be(text):
     [("", False), ("def build_stages(params, count): ...", True), ("from mine import *", True)],
 )
 def test_whether_a_recipe_says_where_it_can_be_cut(text, stages):
-    assert catalogue.inspect_source(text, "r.py").stages is stages
+    assert inspect_recipe(text, "r.py").stages is stages

@@ -5,34 +5,36 @@ from pathlib import Path
 
 import pytest
 
+from worker_agent.protocol.job.recipe_text import ParamInfo
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.recipe.params import effective_params, from_text
 
-DECLARED = {
-    "units": {"type": "int", "default": 8, "min": 1, "max": 64},
-    "lr": {"type": "float", "default": 0.1, "min": 0.0},
-    "wide": {"type": "bool", "default": False},
-    "kind": {"type": "choice", "default": "a", "choices": ["a", "b"]},
-    "label": {"type": "str", "default": ""},
-}
+DECLARED = (
+    ParamInfo("units", "int", 8, min=1, max=64),
+    ParamInfo("lr", "float", 0.1, min=0.0),
+    ParamInfo("wide", "bool", False),
+    ParamInfo("kind", "choice", "a", choices=("a", "b")),
+    ParamInfo("label", "str", ""),
+)
+LACKS = "is missing: a recipe defines it at the top level"
 WHOLE = "def build_model(params): return params\ndef build_dataset(params, split): return split\n"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("def build_model(params):\n  return (\n", "recipe.py, line 2: '(' was never closed."),
-        ("def build_model(params): pass\n", "recipe.py has no build_dataset()."),
-        ("x = 1\n", "recipe.py has no build_model() and no build_dataset()."),
-        ("x = '\0'\n", "recipe.py: source code string cannot contain null bytes."),
+        ("def build_model(params):\n  return (\n", "recipe.py, line 2: syntax error: '(' was never closed."),
+        ("def build_model(params): pass\n", f"recipe.py: build_dataset(params, split) {LACKS}."),
+        ("x = 1\n", f"recipe.py: build_model(params) {LACKS}; recipe.py: build_dataset(params, split) {LACKS}."),
+        ("x = '\0'\n", "recipe.py: syntax error: source code string cannot contain null bytes."),
     ],
 )
 def test_what_cannot_be_a_recipe_is_told_with_its_line(text: str, message: str, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.py"
     recipe.write_text(text)
     with pytest.raises(TrainingFailed) as told:
-        recipe_file.check(recipe)
+        recipe_file.declared(recipe)
     assert told.value.message == message
 
 
@@ -82,7 +84,7 @@ def test_stages_that_are_no_lists_of_names_are_told(
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(TrainingFailed, match=r"recipe\.py cannot be read: No such file"):
-        recipe_file.check(tmp_path / "recipe.py")
+        recipe_file.declared(tmp_path / "recipe.py")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 def test_functions_may_come_from_anywhere(text: str, tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.py"
     recipe.write_text(text)
-    recipe_file.check(recipe)
+    recipe_file.declared(recipe)
 
 
 def test_a_recipe_imports_its_neighbours_and_gets_its_parameters(
@@ -134,11 +136,11 @@ def test_a_recipe_without_shards_is_not_given_one(tmp_path: Path, monkeypatch: p
 
 def test_parameters_are_read_from_the_text_alone(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.py"
-    recipe.write_text("import nothing_of_that_name\nPARAMS = {'n': {'type': 'int', 'default': 2}}\n")
-    assert recipe_file.declared_params(recipe) == {"n": {"type": "int", "default": 2}}
-    recipe.write_text("PARAMS = make()\n")
-    with pytest.raises(TrainingFailed, match=r"recipe\.py, line 1: PARAMS has to be a literal"):
-        recipe_file.declared_params(recipe)
+    recipe.write_text(f"import nothing_of_that_name\nPARAMS = {{'n': {{'type': 'int', 'default': 2}}}}\n{WHOLE}")
+    assert recipe_file.declared(recipe).params == (ParamInfo("n", "int", 2),)
+    recipe.write_text(f"PARAMS = make()\n{WHOLE}")
+    with pytest.raises(TrainingFailed, match=r"recipe\.py, line 1: PARAMS has to be written out as a literal"):
+        recipe_file.declared(recipe)
 
 
 def test_defaults_are_filled_in() -> None:
@@ -170,5 +172,5 @@ def test_text_of_a_command_line_gets_the_declared_types() -> None:
     assert from_text(DECLARED, given) == typed
     with pytest.raises(TrainingFailed, match="Parameter units: 'many' is not a whole number"):
         from_text(DECLARED, {"units": "many"})
-    with pytest.raises(TrainingFailed, match="neither true nor false"):
+    with pytest.raises(TrainingFailed, match="Parameter wide: 'maybe' is not true or false"):
         from_text(DECLARED, {"wide": "maybe"})

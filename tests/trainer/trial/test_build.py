@@ -244,7 +244,7 @@ CERTAIN = {
     ),
     "stages of nothing": "build_stages() returned NoneType: let it give one list of layer names for each device",
     "no parameters": "build_model() takes (): let it take (params)",
-    "no model": "recipe.py has no build_model()",
+    "no model": "recipe.py: build_model(params) is missing: a recipe defines it at the top level",
     "param": "Unknown parameter width. The recipe's parameters are: none",
     "parts": "The job accumulates 2 parts of a step, the recipe's optimizer 4: set one of the two",
     "own step": "Gradient accumulation needs the stock train_step; this model brings its own: leave it off",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from worker_agent.protocol.job.python_text import parsed
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Keras, Role, Strategy
 
@@ -119,15 +120,9 @@ def entry_of(names: Iterable[str], *, asked: str = "") -> str | None:
 
 
 def _read(text: str, filename: str, words: _Words) -> str:
-    try:
-        tree = ast.parse(text, filename=filename)
-    except SyntaxError as error:
-        where = f"{filename}, line {error.lineno}" if error.lineno else filename
-        return f"{where}: syntax error: {error.msg}"
-    except (RecursionError, MemoryError):
-        return f"{filename}: this cannot be read as Python: it is nested too deeply"
-    except ValueError as error:
-        return f"{filename}: this is not a Python program: {error}"
+    tree = parsed(text, filename)
+    if isinstance(tree, str):
+        return tree
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):

@@ -1,74 +1,48 @@
-"""Hyper-parameters: declared values checked, defaults filled in, text from a command line given its type."""
+"""Hyper-parameters: values checked, defaults filled in, text from a command line given its type."""
 
-import math
 from collections.abc import Mapping
-from typing import Any
 
 from worker_agent.protocol.job.job_spec import ParamValue
+from worker_agent.protocol.job.recipe_text import PARAM_TYPES, ParamInfo
 from worker_agent.trainer.outcome import TrainingFailed
 
-Declared = Mapping[str, Mapping[str, Any]]
+Declared = tuple[ParamInfo, ...]
 
-_TRUE = {"1", "true", "yes", "on"}
-_FALSE = {"0", "false", "no", "off"}
+_SWITCHES = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 def effective_params(declared: Declared, given: Mapping[str, ParamValue]) -> dict[str, ParamValue]:
     """Every declared parameter with the given value or its default; raises `TrainingFailed` in words."""
-    unknown = sorted(set(given) - set(declared))
+    unknown = sorted(set(given) - {param.name for param in declared})
     if unknown:
-        known = ", ".join(sorted(declared)) or "none"
+        known = ", ".join(sorted(param.name for param in declared)) or "none"
         raise TrainingFailed(f"Unknown parameter {', '.join(unknown)}. The recipe's parameters are: {known}.")
-    return {name: _checked(name, about, given.get(name, about.get("default"))) for name, about in declared.items()}
+    values = {param.name: given.get(param.name, param.default) for param in declared}
+    for param in declared:
+        if refusal := param.refusal(values[param.name]):
+            raise TrainingFailed(f"Parameter {param.name}: {values[param.name]!r} {refusal}.")
+        if param.type == "float":
+            values[param.name] = float(values[param.name])
+    return values
 
 
 def from_text(declared: Declared, given: Mapping[str, str]) -> dict[str, ParamValue]:
     """`--set` values with the types the recipe declares. Unknown names are left for `effective_params` to name."""
-    return {name: _parsed(name, declared.get(name, {}), text) for name, text in given.items()}
+    params = {param.name: param for param in declared}
+    return {name: _parsed(params[name], text) if name in params else text for name, text in given.items()}
 
 
-def _parsed(name: str, about: Mapping[str, Any], text: str) -> ParamValue:
-    kind = about.get("type", "str")
+def _parsed(param: ParamInfo, text: str) -> ParamValue:
     try:
-        if kind == "int":
-            return int(text)
-        if kind == "float":
-            return float(text)
-    except ValueError:
-        raise TrainingFailed(f"Parameter {name}: {text!r} is not {_article(kind)}.") from None
-    if kind == "bool":
-        if text.lower() not in _TRUE | _FALSE:
-            raise TrainingFailed(f"Parameter {name}: {text!r} is neither true nor false.")
-        return text.lower() in _TRUE
-    if kind == "choice":
-        return next((choice for choice in about.get("choices", []) if str(choice) == text), text)
+        match param.type:
+            case "int":
+                return int(text)
+            case "float":
+                return float(text)
+            case "bool":
+                return _SWITCHES[text.lower()]
+            case "choice":
+                return next((choice for choice in param.choices if str(choice) == text), text)
+    except (ValueError, KeyError):
+        raise TrainingFailed(f"Parameter {param.name}: {text!r} is not {PARAM_TYPES[param.type]}.") from None
     return text
-
-
-def _checked(name: str, about: Mapping[str, Any], value: Any) -> ParamValue:
-    kind = about.get("type", "str")
-    if kind == "float" and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    expected = {"int": int, "float": float, "bool": bool, "str": str}.get(kind)
-    if expected is not None and type(value) is not expected:
-        raise TrainingFailed(f"Parameter {name}: {value!r} is not {_article(kind)}.")
-    if kind == "choice" and value not in about.get("choices", []):
-        raise TrainingFailed(
-            f"Parameter {name}: {value!r} is not one of {', '.join(map(str, about.get('choices', [])))}."
-        )
-    if kind in ("int", "float"):
-        if not math.isfinite(value):
-            raise TrainingFailed(f"Parameter {name}: {value} is not a finite number.")
-        low, high = about.get("min"), about.get("max")
-        if (low is not None and value < low) or (high is not None and value > high):
-            raise TrainingFailed(f"Parameter {name}: {value} is outside {_range(low, high)}.")
-    return value
-
-
-def _article(kind: str) -> str:
-    names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
-    return names.get(kind, f"a value of type {kind}")
-
-
-def _range(low: Any, high: Any) -> str:
-    return f"{'…' if low is None else low} to {'…' if high is None else high}"

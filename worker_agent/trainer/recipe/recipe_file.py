@@ -5,7 +5,6 @@ checked by its text first, so a slip of the pen is told before a gang has met; i
 because a recipe may create tensors at its top level.
 """
 
-import ast
 import importlib.util
 import inspect
 import sys
@@ -15,10 +14,9 @@ from types import ModuleType
 from typing import Any
 
 from worker_agent.protocol.job.job_spec import ParamValue
+from worker_agent.protocol.job.recipe_text import REQUIRED, RecipeInfo, inspect_recipe
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe.params import effective_params
-
-REQUIRED = {"build_model": ("params",), "build_dataset": ("params", "split")}  # with what they have to take
 
 
 class Recipe:
@@ -26,7 +24,7 @@ class Recipe:
 
     def __init__(self, module: ModuleType, params: Mapping[str, ParamValue]) -> None:
         self._module = module
-        self.params = effective_params(declared_params(module), params)
+        self.params = params
         self.takes_shard = "shard" in inspect.signature(module.build_dataset).parameters
 
     def model(self) -> Any:
@@ -58,19 +56,15 @@ class Recipe:
         return _names_of_layers(make(dict(self.params), count))
 
 
-def check(entry: Path) -> None:
-    """Raise `TrainingFailed` with file and line when the recipe cannot be a recipe. Does not run it."""
+def declared(entry: Path) -> RecipeInfo:
+    """What the recipe's text says; raises `TrainingFailed` when it cannot be a recipe. Does not run it."""
     try:
-        tree = ast.parse(entry.read_bytes(), filename=str(entry))
+        info = inspect_recipe(entry.read_text(encoding="utf-8-sig", errors="replace"), entry.name)
     except OSError as error:
         raise TrainingFailed(f"{entry.name} cannot be read: {error.strerror}.") from error
-    except (SyntaxError, ValueError) as error:
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        reason = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise TrainingFailed(f"{entry.name}{line}: {reason}.") from error
-    missing = [name for name in REQUIRED if name not in _names_bound(tree)]
-    if missing:
-        raise TrainingFailed(f"{entry.name} has no {' and no '.join(f'{name}()' for name in missing)}.")
+    if info.problems:
+        raise TrainingFailed(f"{'; '.join(info.problems)}.")
+    return info
 
 
 def load(entry: Path, code: Path, params: Mapping[str, ParamValue]) -> Recipe:
@@ -89,7 +83,7 @@ def load(entry: Path, code: Path, params: Mapping[str, ParamValue]) -> Recipe:
         if not callable(function):
             raise TrainingFailed(f"{name} in {entry.name} is not a function.")
         _check_parameters(name, function, wanted)
-    return Recipe(module, params)
+    return Recipe(module, effective_params(declared(entry).params, params))
 
 
 def _check_parameters(name: str, function: Callable[..., Any], wanted: tuple[str, ...]) -> None:
@@ -119,43 +113,3 @@ def _names_of_layers(made: Any) -> list[list[str]]:
 
 def _is_list(made: Any) -> bool:
     return isinstance(made, Iterable) and not isinstance(made, str)
-
-
-def declared_params(source: ModuleType | Path) -> dict[str, dict[str, Any]]:
-    """The literal `PARAMS` of a recipe, from the loaded module or from its text alone; {} when there is none."""
-    if isinstance(source, ModuleType):
-        return dict(getattr(source, "PARAMS", {}))
-    for node in ast.parse(source.read_bytes()).body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id="PARAMS")], value=value):
-                return _literal(source, value)
-            case ast.AnnAssign(target=ast.Name(id="PARAMS"), value=ast.expr() as value):
-                return _literal(source, value)
-    return {}
-
-
-def _literal(source: Path, value: ast.expr) -> dict[str, dict[str, Any]]:
-    try:
-        return dict(ast.literal_eval(value))
-    except (ValueError, TypeError) as error:
-        message = f"{source.name}, line {value.lineno}: PARAMS has to be a literal dictionary."
-        raise TrainingFailed(message) from error
-
-
-def _names_bound(tree: ast.Module) -> set[str]:
-    """Names a module's text binds at its top level: definitions, assignments, imports, also under if and try.
-
-    With `from x import *` anything may be bound, so nothing is found missing.
-    """
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                names.add(node.name)
-            case ast.Name(ctx=ast.Store()):
-                names.add(node.id)
-            case ast.alias(name="*"):
-                names.update(REQUIRED)
-            case ast.alias():
-                names.add(node.asname or node.name)
-    return names

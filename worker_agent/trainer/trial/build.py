@@ -61,7 +61,7 @@ def build(plan: Plan, trial: Trial) -> int:
         if run.spec.kind is Kind.SCRIPT:
             _read_script(assessment)
         else:
-            recipe_file.check(run.entry)
+            recipe_file.declared(run.entry)
             if keras_of(run.spec) is Keras.TF_KERAS:
                 keras_alias.install()
             from worker_agent.trainer.trial import recipe_trial
