@@ -32,8 +32,8 @@ class Source(Choice):
     GIT = "git", "Git", "Fetched from an address, at a branch, tag or commit."
 
 
-def _row(name: str, label: str, control: str = "text", **more: Any) -> Field:
-    return Field(label, name=name, control=control, **more)
+def _row(name: str, label: str, control: str = "text", width: int = 3, **more: Any) -> Field:
+    return Field(label, name=name, control=control, width=width, **more)
 
 
 # What the form has beside a job's own fields, and the one that it asks for in other words.

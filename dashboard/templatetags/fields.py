@@ -93,9 +93,11 @@ def field(
 
 
 @register.inclusion_tag("dashboard/parts/_field.html")
-def job_field(form: JobForm, name: str, options: Iterable[tuple[str, str]] = ()) -> dict[str, object]:
-    """One field of a job, from its declaration."""
-    return _drawn(form, ROWS[name], options)
+def job_field(
+    form: JobForm, name: str, options: Iterable[tuple[str, str]] = (), *, is_legend: bool = False
+) -> dict[str, object]:
+    """One field of a job, from its declaration. With `is_legend` its label is said by the legend above it."""
+    return _drawn(form, ROWS[name], options) | {"is_legend": is_legend}
 
 
 @register.inclusion_tag("dashboard/new_job/_fields.html")

@@ -166,6 +166,6 @@ def test_the_document_tells_the_default_under_each_strategy(strategy: Strategy) 
         if name in STRATEGIES[strategy].defaults:
             assert known.default is None
             value = "all of the gang's devices" if name == "model_parallel" else found[name]
-            assert re.search(rf" {value} under [a-z_ ]*{strategy}", known.description or ""), name
+            assert re.search(rf" {value} under [a-z_, ]*{strategy}", known.description or ""), name
         elif known.default is not None and not row.required:
             assert known.default == found[name], name

@@ -1,6 +1,7 @@
 """The new-job page: every way a program comes in, each field's error, and that nothing typed is lost."""
 
 import io
+import re
 import zipfile
 from html import unescape
 
@@ -62,6 +63,11 @@ def test_the_form_opens_with_the_fields_of_a_recipe(person: Client):
     assert fields.values["recipe"] == "digits_cnn"
     assert fields.values["param-filters"] == str(_default("digits_cnn", "filters"))
     assert fields.values["cluster"] == "yard"
+
+
+def test_each_field_stands_on_the_page_once(person: Client):
+    found = re.findall(r'\bid="(f-[^"]+)"', person.get(URL).content.decode())
+    assert len(found) == len(set(found)) > 60
 
 
 def test_a_filled_form_makes_the_job_it_describes(person: Client, member: User):

@@ -20,17 +20,18 @@ _NO_LIMITS = msgspec.Meta()
 class Field:
     """One row, written as `Annotated[type, msgspec.Meta(…), Field(label, …), help] = default`.
 
-    `group` is the part of the form, `folded` the summary of the closed part inside it; `width` is in sixths. `control`
-    is how the form asks: int, float, check, select, text, lines, or choices (a card for each). `example` stands in an
-    empty control. `only` is the kind of program that reads the field, None for both; `instead` says what the other kind
-    does. `rebuilds`: what is built depends on it, so that another value is rehearsed anew. `always`: the job page shows
-    its default, too. What follows `always` comes from the declaration itself; `type` is without None.
+    `group` is the part of the form, `folded` the summary of the closed part inside it. `control` is how the form asks:
+    int, float, check, select, text, lines, or choices (a card for each); `width` is in sixths, 0 as suits the control.
+    `example` stands in an empty control. `only` is the kind of program that reads the field, None for both; `instead`
+    says what the other kind does. `rebuilds`: what is built depends on it, so that another value is rehearsed anew.
+    `always`: the job page shows its default, too. What follows `always` comes from the declaration itself; `type` is
+    without None.
     """
 
     label: str
     group: str = ""
     folded: str = ""
-    width: int = 3
+    width: int = 0
     control: str = ""
     unit: str = ""
     example: str = ""
@@ -63,12 +64,14 @@ def fields_in(struct: type[msgspec.Struct]) -> Iterator[Field]:
         row = next(note for note in notes if isinstance(note, Field))
         limits = next((note for note in notes if isinstance(note, msgspec.Meta)), _NO_LIMITS)
         is_choice = isinstance(kind, type) and issubclass(kind, Choice)
+        control = row.control or ("select" if is_choice else _CONTROLS[kind])
         yield replace(
             row,
             name=each.name,
             type=kind,
             help=next((note for note in notes if isinstance(note, str)), ""),
-            control=row.control or ("select" if is_choice else _CONTROLS[kind]),
+            control=control,
+            width=row.width or (6 if control in ("lines", "check", "choices") else 3),
             default=each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory(),
             required=each.required,
             low=limits.ge,

@@ -59,7 +59,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     name: Annotated[
         str,
         Meta(max_length=100),
-        Field("Name", "program", width=4, rebuilds=False),
+        Field("Name", "name", width=4, rebuilds=False),
         "How you will find it again. Names need not be unique.",
     ]
     kind: Annotated[Kind, Field("What it is", "kind", control="choices")] = Kind.RECIPE
@@ -154,7 +154,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     ] = Validation.GANG
     chief: Annotated[
         bool,
-        _roles("The first worker is called chief", width=6),
+        _roles("The first worker is called chief"),
         "It computes like the others; some programs look for the name.",
     ] = False
     tf_config: Annotated[
@@ -221,7 +221,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     sharding: Annotated[Sharding, _maths("Data sharding"), "Which worker reads what."] = Sharding.AUTO
     jit: Annotated[
         bool,
-        _maths("Compile the step with XLA", width=6),
+        _maths("Compile the step with XLA"),
         "Often faster on GPUs; the first step takes longer.",
     ] = False
     priority: Annotated[

@@ -220,8 +220,9 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
         },
     ),
 }
-PARTICULAR = frozenset().union(*(row.reads for row in STRATEGIES.values()))
-"""The fields that not every strategy reads. Every other field of a job means the same under all of them."""
+_READ = [row.reads for row in STRATEGIES.values()]
+PARTICULAR = frozenset.union(*_READ) - frozenset.intersection(*_READ)
+"""The fields that some strategies read. Every other field of a job means the same under all of them."""
 
 
 def row_named(strategy: str) -> StrategyRow | None:
@@ -255,13 +256,14 @@ def defaults_of(strategy: Strategy, kind: Kind, given: Mapping[str, Any]) -> dic
 
 
 def default_in_words(row: Field) -> str:
-    """`1, 2 under mirrored or central_storage`."""
+    """`1; 2 under mirrored, central_storage`."""
     own: dict[str, list[str]] = {}
     for strategy, each in STRATEGIES.items():
         if row.name in each.defaults:
             value = each.defaults[row.name]
             own.setdefault(value.words if isinstance(value, Derived) else str(value), []).append(strategy.value)
-    return ", ".join([str(row.default), *(f"{value} under {' or '.join(names)}" for value, names in own.items())])
+    everywhere = "" if row.default in (None, "", [], {}) else str(row.default).lower()
+    return "; ".join([everywhere, *(f"{value} under {', '.join(names)}" for value, names in own.items())])
 
 
 def broken_limits(spec: JobSpec) -> list[tuple[str, str]]:
