@@ -234,6 +234,7 @@ def cut_power(yard: Yard, jobs: dict[str, int]) -> None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         yard.kill()
+        yard.ready_file.unlink()
 
 
 def found_on_disk(data: Path, job: int, answers: dict[str, Any]) -> dict[str, Any]:
