@@ -304,7 +304,7 @@ def _arguments(form: JobForm) -> list[str]:
         return []
 
 
-def mapping_of(value: object) -> Mapping[str, Any]:
+def mapping_of(value: object) -> Mapping[str, object]:
     """The value where it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 

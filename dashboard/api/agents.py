@@ -65,15 +65,7 @@ def join(request: HttpRequest) -> HttpResponse:
         asked = msgspec.json.decode(request.body, type=JoinRequest)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Invalid([FieldError("", f"This is not a request to join: {error}")]) from error
-    grant = joining.join(
-        token=asked.token,
-        name=asked.name,
-        address=asked.address,
-        inventory=asked.inventory,
-        own_addresses=asked.own_addresses,
-        address_towards=asked.address_towards,
-    )
-    return JsonResponse(plain(grant), status=201)
+    return JsonResponse(plain(joining.join(asked)), status=201)
 
 
 @agents_only("GET")

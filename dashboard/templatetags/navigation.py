@@ -17,7 +17,7 @@ NODE_PAGES = frozenset({"nodes", "node"})
 
 
 @register.inclusion_tag("dashboard/frame/_side.html", takes_context=True)
-def side_bar(context: dict[str, Any]) -> dict[str, Any]:
+def side_bar(context: dict[str, Any]) -> dict[str, object]:
     """The side bar for the person and page of this request."""
     request = context["request"]
     match = request.resolver_match
@@ -33,12 +33,12 @@ def side_bar(context: dict[str, Any]) -> dict[str, Any]:
 
 
 @register.inclusion_tag("dashboard/frame/_side_counts.html", takes_context=True)
-def side_counts(context: dict[str, Any]) -> dict[str, Any]:
+def side_counts(context: dict[str, Any]) -> dict[str, object]:
     """The counts alone, for the answer that renews the parts of an open page."""
     return _counts(context["request"])
 
 
-def _counts(request: Any) -> dict[str, Any]:
+def _counts(request: Any) -> dict[str, object]:
     user = request.user
     return {
         "under_way": sum(number for status, number in jobs.counts(user).items() if status in LIVE_JOB),

@@ -60,7 +60,7 @@ def store(
     known = Artifact.objects.filter(job=replica.job, attempt=attempt, name=name).first()
     if known is not None and hmac.compare_digest(known.sha256, sha256) and path_of(known).is_file():
         return known
-    incoming = _incoming_folder() / secrets.token_hex(16)
+    incoming = incoming_folder(Path(settings.ARTIFACT_ROOT)) / secrets.token_hex(16)
     try:
         size_bytes = receive(chunks, incoming, sha256)
         return _keep(replica, name=name, incoming=incoming, size_bytes=size_bytes, sha256=sha256, metrics=metrics)
@@ -105,6 +105,17 @@ def receive(chunks: Iterable[bytes], path: Path, sha256: str) -> int:
     return size
 
 
+def incoming_folder(root: Path) -> Path:
+    """The folder for what is on its way to `root`, emptied of what uploads that were given up have left."""
+    folder = root / ".incoming"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for left in folder.iterdir():
+        with suppress(OSError):
+            if left.stat().st_mtime < time.time() - INCOMING_KEPT_S:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+    return folder
+
+
 def _check_name(name: str) -> None:
     if (
         not name
@@ -114,17 +125,6 @@ def _check_name(name: str) -> None:
         or set(name) & set("/\\")
     ):
         raise Invalid([FieldError("name", "A file name: printable, without slashes, not hidden, at most 200 bytes.")])
-
-
-def _incoming_folder() -> Path:
-    """The folder for files on their way, emptied of what uploads that were cut off have left."""
-    folder = Path(settings.ARTIFACT_ROOT) / ".incoming"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for left in folder.iterdir():
-        with suppress(FileNotFoundError):
-            if left.stat().st_mtime < time.time() - INCOMING_KEPT_S:
-                left.unlink()
-    return folder
 
 
 def _keep(

@@ -6,6 +6,7 @@ from orchestrator.models import Cluster, JoinToken, Node, User
 from orchestrator.services.nodes import joining
 from tests.api.conftest import Caller
 from tests.factories import make_cluster, make_inventory, make_node, make_replica
+from worker_agent.protocol.joining import JoinRequest
 
 pytestmark = pytest.mark.django_db
 
@@ -44,7 +45,7 @@ def test_administrators_register_and_let_join(administrator: User, calls_as: Cal
     assert token.startswith("ty_join_")
     assert token in answer.json()["command"]
     assert JoinToken.objects.get().digest not in answer.content.decode()
-    grant = joining.join(token=token, name="n1", address="10.0.0.7", inventory=make_inventory())
+    grant = joining.join(JoinRequest(token=token, name="n1", address="10.0.0.7", inventory=make_inventory()))
     assert grant.cluster == "gpu-hall"
 
 

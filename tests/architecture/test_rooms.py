@@ -41,6 +41,10 @@ def test_no_folder_holds_more_than_14_files_of_code() -> None:
     assert {folder: count for folder, count in siblings.items() if count > SIBLINGS} == {}
 
 
+def test_the_dashboard_asks_no_table_by_itself() -> None:
+    assert not [path for path in ROOT.glob("dashboard/**/*.py") if ".objects" in path.read_text()]
+
+
 def test_every_module_says_what_lives_there() -> None:
     silent = [
         str(path.relative_to(ROOT))

@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
-from typing import Any
 
 from django.conf import settings
 
@@ -15,11 +14,12 @@ from dashboard.views.job.checkpoints import checkpoints_of
 from dashboard.views.job.pausing import pausing_of
 from dashboard.views.job.strategy import strategy_panel
 from dashboard.views.job.timeline import timeline_of
-from dashboard.views.job.words import JobRow, failure_of, gang_of, is_over, may_change
+from dashboard.views.job.words import JobRow, failure_of, is_over, may_change
 from dashboard.views.tiles import Tile
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import restarts, telemetry
 from orchestrator.queries.rows import Job, Replica, User
+from worker_agent.protocol.job.gang_shape import device_count, process_count
 from worker_agent.protocol.reports import RunningReplica
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus
 
@@ -52,7 +52,7 @@ class ReplicaRow:
     tf_config: dict[str, str] | None
 
 
-def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, Any]:
+def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, object]:
     """The context of everything that changes with the job's state."""
     now = now or datetime.now(UTC)
     attempts = job_queries.attempts(job)
@@ -71,7 +71,8 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
     return {
         "job": job,
         "row": row,
-        "size": gang_of(job.spec),
+        "processes": process_count(job.typed_spec),
+        "devices": device_count(job.typed_spec),
         "nodes_used": len({replica.node_name for replica in gang}),
         "over": over,
         "can_stop": changeable and not over and job.status != JobStatus.STOPPING,
@@ -97,7 +98,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
     } | pausing_of(job, checkpoints, began_at=began_at, changeable=changeable)
 
 
-def printed_lines(job: Job, *, limit: int) -> list[dict[str, Any]]:
+def printed_lines(job: Job, *, limit: int) -> list[dict[str, object]]:
     """The end of the log, each line with the colour of its replica and the level that its text speaks of."""
     gang = [replica for replica in _in_order(job) if not replica.superseded]
     colours = {str(replica): place % SERIES_COLOURS + 1 for place, replica in enumerate(gang)}
@@ -197,7 +198,7 @@ def _tiles(job: Job, gang: list[Replica]) -> list[Tile]:
     loss, rates, times, steps = (latest(name) for name in RATES)
     spoken_for = {who: value for name, who in told_by_leader.items() for value in latest(name).values()}
     times = spoken_for or times
-    devices = gang_of(job.spec)["devices"]
+    devices = device_count(job.typed_spec)
     slowest = max(times, key=lambda name: times[name], default="")
     each = f"{group(sum(rates.values()) / devices)} per device" if rates and devices > 1 else ""
     return [
@@ -254,7 +255,7 @@ def metric_title(name: str) -> str:
     return f"Validation {words}" if validation else words.capitalize()
 
 
-def _headline_metric(metrics: dict[str, Any]) -> str:
+def _headline_metric(metrics: dict[str, object]) -> str:
     """The metric of the second tile: a validation metric before a training metric; "" where there is none."""
     names = [name for name in metrics if name not in ("loss", "val_loss")]
     return next((name for name in names if name.startswith("val_")), names[0] if names else "")

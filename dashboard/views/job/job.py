@@ -9,7 +9,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.downloads import attachment, bytes_attachment, text_attachment
 from dashboard.requests import SignedIn
-from dashboard.views.answers import page
+from dashboard.views.answers import View, page
 from dashboard.views.job.contents import printed_lines, state_of
 from dashboard.views.job.settings import settings_of
 from orchestrator.queries import jobs as job_queries
@@ -46,25 +46,21 @@ def job_state(request: SignedIn, job_id: int) -> HttpResponse:
     return render(request, "dashboard/job/_state.html", state_of(found, request.user))
 
 
-@require_POST
-@page
-def job_stop(request: SignedIn, job_id: int) -> HttpResponse:
-    """Stop, then back to the page."""
-    return _after(job_services.stop_job, request, job_id)
+def _action(act: Callable[..., object]) -> View[[int]]:
+    @require_POST
+    @page
+    def view(request: SignedIn, job_id: int) -> HttpResponse:
+        """Do it, then back to the page, which says why when it could not be done."""
+        try:
+            act(job_id=job_id, by=request.user)
+        except Conflict as refused:
+            messages.warning(request, str(refused))
+        return redirect("job", job_id)
+
+    return view
 
 
-@require_POST
-@page
-def job_pause(request: SignedIn, job_id: int) -> HttpResponse:
-    """Pause, then back to the page."""
-    return _after(job_services.pause_job, request, job_id)
-
-
-@require_POST
-@page
-def job_resume(request: SignedIn, job_id: int) -> HttpResponse:
-    """Resume, then back to the page."""
-    return _after(job_services.resume_job, request, job_id)
+job_stop, job_pause, job_resume = map(_action, (job_services.stop_job, job_services.pause_job, job_services.resume_job))
 
 
 @require_POST
@@ -130,12 +126,3 @@ def job_artifact(request: SignedIn, job_id: int, artifact_id: int) -> HttpRespon
     """A file that the job left, always as a download."""
     row, content = artifacts.open_file(user=request.user, job_id=job_id, artifact_id=artifact_id)
     return attachment(request, content, name=row.name, size_bytes=row.size_bytes)
-
-
-def _after(act: Callable[..., object], request: SignedIn, job_id: int) -> HttpResponse:
-    """Do it; the page says why when it could not be done."""
-    try:
-        act(job_id=job_id, by=request.user)
-    except Conflict as refused:
-        messages.warning(request, str(refused))
-    return redirect("job", job_id)

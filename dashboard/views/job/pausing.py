@@ -1,7 +1,5 @@
 """What pausing a job means, and what a paused one waits for, in words. For `job_page.py`."""
 
-from typing import Any
-
 from django.conf import settings
 
 from dashboard.templatetags.trainyard import group
@@ -11,7 +9,7 @@ from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.states import JobStatus, Kind
 
 
-def pausing_of(job: Job, checkpoints: CheckpointList, *, began_at: int | None, changeable: bool) -> dict[str, Any]:
+def pausing_of(job: Job, checkpoints: CheckpointList, *, began_at: int | None, changeable: bool) -> dict[str, object]:
     """What the page offers and says; the service decides. `began_at` is the step that the attempt began with."""
     return {
         "can_pause": changeable and job.status == JobStatus.RUNNING,

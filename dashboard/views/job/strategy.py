@@ -5,7 +5,6 @@ Facts are a process's own words, so any shape of them is possible: what cannot b
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from dashboard.forms import mapping_of
 from dashboard.templatetags.trainyard import filesize, group, replica_name
@@ -81,9 +80,10 @@ def strategy_panel(job: Job, gang: list[Replica]) -> StrategyPanel:
     )
 
 
-def _sync(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _sync(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     gang = mapping_of(known.get("gang"))
-    yield "Gang", ", ".join(counted(gang[role], noun) for role, noun in ROLES.items() if _is_number(gang.get(role)))
+    told = [(gang.get(role), noun) for role, noun in ROLES.items()]
+    yield "Gang", ", ".join(counted(number, noun) for number, noun in told if isinstance(number, int))
     yield "Replicas in sync", _count(known.get("replicas_in_sync"))
     communication = _text(known.get("communication"))
     yield "Gradients summed by", "" if communication == "none" else communication
@@ -94,7 +94,7 @@ def _sync(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "Accumulation", f"{_count(passes)} passes a step" if _number(passes, 0) > 1 else ""
 
 
-def _model(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _model(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     yield "Keras", _text(known.get("keras"))
     precision = _text(known.get("precision"))
     yield "Precision", "" if precision == "float32" else precision.replace("_", " ")
@@ -115,14 +115,14 @@ def _measured(job: Job) -> Iterable[tuple[str, str]]:
         yield "Idle share, measured", f"{bubble * 100:.0f} % of a step, measured once, in its first steps"
 
 
-def _stages_said(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _stages_said(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     yield "Micro-batches", _count(known.get("micro_batches"))
     ideal, overlap = known.get("bubble"), known.get("overlap")
     yield "Idle share, at best", f"{_number(ideal, 0) * 100:.0f} % of a step" if _is_number(ideal) else ""
     yield "Overlap reached", f"{_number(overlap, 0) * 100:.0f} %" if _is_number(overlap) else _text(overlap)
 
 
-def _data(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _data(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     sharding = mapping_of(known.get("sharding"))
     policy, reason = _text(sharding.get("policy")), _text(sharding.get("reason"))
     files = _count(sharding.get("files"))
@@ -132,13 +132,13 @@ def _data(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "Data", f"{said}{many}{why}" if policy else ""
 
 
-def _resumed(known: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _resumed(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     resumed = mapping_of(known.get("resumed"))
     step, checkpoint = _count(resumed.get("step")), _text(resumed.get("checkpoint"))
     yield "Began with", f"step {step} (checkpoint {checkpoint})" if step and checkpoint else ""
 
 
-def _stages(known: Mapping[str, Any], gang: list[Replica]) -> Table | None:
+def _stages(known: Mapping[str, object], gang: list[Replica]) -> Table | None:
     nodes = {str(replica.index): replica.node_name for replica in gang}
     rows = [
         (
@@ -153,7 +153,7 @@ def _stages(known: Mapping[str, Any], gang: list[Replica]) -> Table | None:
     return _table("Stages", ("Stage", "Node", "Device", "Layers", "Parameters"), rows, {4})
 
 
-def _layouts(known: Mapping[str, Any]) -> Table | None:
+def _layouts(known: Mapping[str, object]) -> Table | None:
     rows = [
         (
             _text(each.get("variable")),
@@ -174,7 +174,7 @@ def _split_over(shape: object, layout: object) -> str:
     return ", ".join(f"{size} over {axis}" for size, axis in pairs if axis not in ("", UNSHARDED))
 
 
-def _loads(known: Mapping[str, Any]) -> Table | None:
+def _loads(known: Mapping[str, object]) -> Table | None:
     rows = [
         (_ps(each.get("ps")), _count(each.get("variables")), _bytes(each.get("bytes")))
         for each in _mappings(known.get("ps_load"))
@@ -182,7 +182,7 @@ def _loads(known: Mapping[str, Any]) -> Table | None:
     return _table("Load of the parameter servers", ("Server", "Variables", "Held"), rows, {1, 2})
 
 
-def _updates(known: Mapping[str, Any]) -> Table | None:
+def _updates(known: Mapping[str, object]) -> Table | None:
     """What each worker has done of the training under parameter servers; told at the end of every epoch."""
     counts = known.get("steps_of_workers")
     made = [_number(each, 0) for each in counts] if isinstance(counts, list) else []
@@ -193,12 +193,12 @@ def _updates(known: Mapping[str, Any]) -> Table | None:
     return _table("Updates by each worker", ("Worker", "Updates", "Share"), rows, {1, 2})
 
 
-def _partitioned(known: Mapping[str, Any]) -> Table | None:
+def _partitioned(known: Mapping[str, object]) -> Table | None:
     rows = [(_text(each.get("variable")), _list(each.get("parts"))) for each in _mappings(known.get("partitioned"))]
     return _table("Split variables", ("Variable", "Parts"), rows, {1})
 
 
-def _processes(told: list[tuple[str, Mapping[str, Any]]]) -> Table | None:
+def _processes(told: list[tuple[str, Mapping[str, object]]]) -> Table | None:
     rows = [
         (
             who,
@@ -227,7 +227,7 @@ def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], n
     )
 
 
-def _last(views: Iterable[Any], attempt: int) -> float | None:
+def _last(views: Iterable[telemetry.SeriesView], attempt: int) -> float | None:
     found = [view.values[-1] for view in views if view.attempt == attempt and view.values]
     return next((value for value in found if _is_number(value)), None)
 
@@ -266,5 +266,5 @@ def _ps(value: object) -> str:
     return f"ps {value}" if isinstance(value, int) else replica_name(_text(value))
 
 
-def _mappings(value: object) -> list[Mapping[str, Any]]:
+def _mappings(value: object) -> list[Mapping[str, object]]:
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from dashboard.templatetags.trainyard import replica_name
 from dashboard.views.job.words import is_over
@@ -45,9 +44,9 @@ class Timeline:
     start: datetime
     span_s: float
     running: bool
-    attempts: list[dict[str, Any]]
+    attempts: list[dict[str, object]]
     rows: list[TimelineRow]
-    ticks: list[dict[str, Any]]
+    ticks: list[dict[str, object]]
     told: str
 
 
@@ -80,7 +79,7 @@ def timeline_of(job: Job, attempts: list[Attempt], gang: Sequence[Replica], *, n
     )
 
 
-def _names(attempts: list[Attempt], start: datetime, span_s: float) -> list[dict[str, Any]]:
+def _names(attempts: list[Attempt], start: datetime, span_s: float) -> list[dict[str, object]]:
     """The names above the bars, as far as there is room before the next one."""
     names = []
     for attempt, following in zip(attempts, [*attempts[1:], None], strict=True):
@@ -106,7 +105,7 @@ def _bars(replica: Replica, since: datetime, start: datetime, span_s: float, *, 
         yield Bar(kind, max(ended - span_s * ENDING_SHARE, begun), ended, f"{name}: {replica.outcome}")
 
 
-def _ticks(start: datetime, span_s: float) -> list[dict[str, Any]]:
+def _ticks(start: datetime, span_s: float) -> list[dict[str, object]]:
     step = next((step for step in TICK_STEPS_S if span_s / step <= TICKS_AT_MOST), TICK_STEPS_S[-1])
     first = start.astimezone(UTC)
     at = datetime.fromtimestamp((first.timestamp() // step + 1) * step, UTC)

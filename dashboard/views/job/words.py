@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from dashboard.templatetags.trainyard import duration, headline
 from orchestrator.domain.gang.reasons import sentence_in
@@ -11,7 +10,7 @@ from orchestrator.domain.lifecycle import TERMINAL_JOB
 from orchestrator.queries.jobs import first_at_work, progress_of, remaining_s
 from orchestrator.queries.rows import Job, Replica, User
 from worker_agent.protocol.causes import Blame, row_of
-from worker_agent.protocol.job.strategies import row_named
+from worker_agent.protocol.job.gang_shape import device_count
 from worker_agent.protocol.states import Cause, JobStatus
 
 TONE_OF_PROGRESS = {
@@ -57,7 +56,7 @@ class JobRow:
             remaining_s=remaining_s(job, now=now),
             loss=job.metrics.get("loss"),
             note=note_of(job),
-            devices=gang_of(job.spec)["devices"],
+            devices=device_count(job.typed_spec),
             began=began,
             started=since,
             lasted=f"waits {span}" if waiting else span,
@@ -71,15 +70,6 @@ def note_of(job: Job) -> str:
     if job.status in SAYS_WHY:
         return headline(job.reason)
     return ""
-
-
-def gang_of(spec: dict[str, Any]) -> dict[str, int]:
-    """How many processes and devices a spec asks for."""
-    workers = int(spec.get("workers", 1))
-    row = row_named(spec.get("strategy", ""))
-    beside = 1 + int(spec.get("ps", 0)) if row and row.coordinated else 0
-    beside += spec.get("validation") == "evaluator"
-    return {"processes": workers + beside, "devices": workers * int(spec.get("devices_per_worker", 1))}
 
 
 def failure_of(job: Job, gang: Sequence[Replica], *, blame: str) -> dict[str, str] | None:

@@ -1,7 +1,6 @@
 """Clusters and the list of nodes: who is there, what they have, who holds what; administrators register and add."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
@@ -101,13 +100,13 @@ def _with_join_command(request: SignedIn, cluster: Cluster) -> HttpResponse:
     return hand_over(request, answer, name=JOIN, value=joining.join_command(token))
 
 
-def _cluster_state(request: SignedIn, cluster: Cluster) -> dict[str, Any]:
+def _cluster_state(request: SignedIn, cluster: Cluster) -> dict[str, object]:
     nodes = machines.nodes(request.user, cluster)
     lost = [node for node in nodes if node.state == "lost"]
     return {**_nodes_state(request, nodes), "cluster": cluster, "lost": lost}
 
 
-def _nodes_state(request: SignedIn, nodes: list[Node]) -> dict[str, Any]:
+def _nodes_state(request: SignedIn, nodes: list[Node]) -> dict[str, object]:
     slots = machines.slots(nodes)
     load = telemetry.load(nodes, names=["cpu_percent"], seconds=CURVE_S, points=CURVE_POINTS)
     curves = {node_id: series["cpu_percent"].values for node_id, series in load.items() if "cpu_percent" in series}
@@ -120,7 +119,7 @@ def _nodes_state(request: SignedIn, nodes: list[Node]) -> dict[str, Any]:
     }
 
 
-def _summary(cluster: Cluster, nodes: list[Node]) -> dict[str, Any]:
+def _summary(cluster: Cluster, nodes: list[Node]) -> dict[str, object]:
     slots = machines.slots(nodes)
     return {
         "cluster": cluster,

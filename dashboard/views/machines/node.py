@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
 
 from django.contrib import messages
 from django.http import Http404, HttpResponse
@@ -89,7 +88,7 @@ def _carry_out(request: SignedIn, found: Node, action: str) -> str:
     return str(found.name)
 
 
-def _state(request: SignedIn, node_id: str) -> dict[str, Any]:
+def _state(request: SignedIn, node_id: str) -> dict[str, object]:
     found = machines.node(request.user, node_id)
     slots = machines.slots([found])
     replicas = machines.node_replicas(found, limit=REPLICAS_SHOWN)

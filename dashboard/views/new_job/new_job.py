@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from django.conf import settings
 from django.http import HttpResponse, JsonResponse
@@ -27,7 +26,7 @@ from orchestrator import catalogue
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import machines
 from orchestrator.queries.errors import NotFound
-from orchestrator.queries.rows import User
+from orchestrator.queries.rows import Node, User
 from orchestrator.services.errors import Conflict, Forbidden
 from orchestrator.services.jobs import jobs, submission
 from orchestrator.services.jobs.submission import Checked
@@ -135,8 +134,8 @@ def _clusters(user: User) -> list[tuple[str, str]]:
     return [(each.name, f"{each.name} ({free[each.name]} free)") for each in machines.clusters(user)]
 
 
-def _usable(node: Any, slot: machines.Slot) -> bool:
-    return bool(node.state == "ready" and slot.state == "free")
+def _usable(node: Node, slot: machines.Slot) -> bool:
+    return node.state == "ready" and slot.state == "free"
 
 
 def _first(request: SignedIn) -> Read:

@@ -9,7 +9,6 @@ anything again is harmless, so an upload that was cut off goes on with the files
 import hashlib
 import shutil
 import tarfile
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,7 +31,6 @@ from worker_agent.protocol.checkpoint import MARKER, Marker, order_of, problem_o
 from worker_agent.protocol.states import JobStatus
 
 MARKER_BYTES_MAX = 16_000_000
-INCOMING_KEPT_S = 86_400
 PIECE_BYTES = 1 << 20
 
 
@@ -54,9 +52,8 @@ def offer(*, node: Node, replica_id: int, attempt: int, marker: bytes) -> Offere
     known = Checkpoint.objects.filter(job=replica.job, name=described.name).first()
     if known is not None and known.usable:
         return Offered([], known)
-    _sweep()
     folder = _incoming(replica, described.name)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    folder.mkdir(exist_ok=True, mode=0o700)
     (folder / MARKER).write_bytes(marker)
     missing = [name for name, part in described.files.items() if not _has(folder / name, part.size_bytes)]
     if missing:
@@ -162,19 +159,7 @@ def _is_sound(name: str) -> bool:
 
 
 def _incoming(replica: Replica, name: str) -> Path:
-    return _incoming_root() / f"{replica.pk}-{name}"
-
-
-def _incoming_root() -> Path:
-    return Path(settings.CHECKPOINT_ROOT) / ".incoming"
-
-
-def _sweep() -> None:
-    """What uploads that were given up have left."""
-    with suppress(OSError):
-        for left in _incoming_root().iterdir():
-            if left.stat().st_mtime < time.time() - INCOMING_KEPT_S:
-                shutil.rmtree(left, ignore_errors=True)
+    return artifacts.incoming_folder(Path(settings.CHECKPOINT_ROOT)) / f"{replica.pk}-{name}"
 
 
 def _has(path: Path, size_bytes: int) -> bool:

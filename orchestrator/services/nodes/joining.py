@@ -8,7 +8,6 @@ import hmac
 import ipaddress
 import re
 import secrets
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
@@ -23,7 +22,7 @@ from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invali
 from orchestrator.services.transitions import announce_node
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.envelope import sign_request
-from worker_agent.protocol.joining import Grant, Network, NoAddress, OwnAddress, choose_address, is_in_range
+from worker_agent.protocol.joining import Grant, JoinRequest, Network, NoAddress, choose_address, is_in_range
 from worker_agent.protocol.reports import Inventory
 
 TOKEN_PREFIX = "ty_join_"
@@ -64,28 +63,19 @@ def public_url_is_loopback() -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def join(
-    *,
-    token: str,
-    name: str,
-    address: str,
-    inventory: Inventory,
-    own_addresses: Sequence[OwnAddress] = (),
-    address_towards: str = "",
-    now: datetime | None = None,
-) -> Grant:
+def join(asked: JoinRequest, *, now: datetime | None = None) -> Grant:
     """Register the machine that shows this token. A refusal leaves the token unused and is said in an event.
 
     `name` "" takes its host name, `address` "" the one of its own addresses that the cluster asks for.
     """
     now = now or datetime.now(UTC)
-    known = _token(token)
-    name = name.strip() or _name_from(inventory.hostname)
+    known = _token(asked.token)
+    name = asked.name.strip() or _name_from(asked.inventory.hostname)
     try:
         with transaction.atomic():
             row = _taken(known, now)
-            address = address.strip() or _chosen(own_addresses, address_towards, cluster=row.cluster, machine=name)
-            node = _register(row, name=name, address=address, inventory=inventory, now=now)
+            address = asked.address.strip() or _chosen(asked, cluster=row.cluster, machine=name)
+            node = _register(row, name=name, address=address, inventory=asked.inventory, now=now)
     except (Forbidden, Invalid, Conflict) as error:
         _record_refusal(error, row=known, name=name)
         raise
@@ -178,9 +168,11 @@ def _register(row: JoinToken, *, name: str, address: str, inventory: Inventory, 
     return node
 
 
-def _chosen(own: Sequence[OwnAddress], towards: str, *, cluster: Cluster, machine: str) -> str:
+def _chosen(asked: JoinRequest, *, cluster: Cluster, machine: str) -> str:
     try:
-        return choose_address(own, towards=towards, network=_network(cluster), machine=machine)
+        return choose_address(
+            asked.own_addresses, towards=asked.address_towards, network=_network(cluster), machine=machine
+        )
     except NoAddress as error:
         raise Invalid([FieldError("address", str(error))]) from error
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.domain.job.batching import BatchPlan, Indivisible, of_spec
 from tests.domain.gang.gangs import spec
+from worker_agent.protocol.job.gang_shape import device_count, process_count
 from worker_agent.protocol.states import Strategy
 
 
@@ -168,3 +169,16 @@ def test_nothing_is_lost_in_the_division(strategy, workers, devices, parts, spli
 def _sizes(asked):
     names = ("workers", "devices_per_worker", "accumulation", "micro_batches", "model_parallel")
     return {name: getattr(asked, name) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("asked", "processes", "devices"),
+    [
+        ({"strategy": Strategy.PARAMETER_SERVER, "workers": 3, "ps": 2}, 6, 3),
+        ({"strategy": Strategy.MIRRORED, "ps": 4, "devices_per_worker": 2}, 1, 2),
+        ({"strategy": Strategy.MULTI_WORKER_MIRRORED, "workers": 2, "validation": "evaluator"}, 3, 2),
+    ],
+)
+def test_how_many_processes_and_devices_a_gang_has(asked: dict[str, object], processes: int, devices: int) -> None:
+    gang = spec(**asked)
+    assert (process_count(gang), device_count(gang)) == (processes, devices)

@@ -16,7 +16,6 @@ from dashboard.templatetags.trainyard import (
     sparkline,
     when,
 )
-from dashboard.views.job.words import gang_of
 
 
 @pytest.mark.parametrize(
@@ -97,7 +96,5 @@ def test_words_of_jobs() -> None:
         "",
         "",
     ]
-    assert gang_of({"strategy": "parameter_server", "workers": 3, "ps": 2}) == {"processes": 6, "devices": 3}
-    assert gang_of({"strategy": "mirrored", "ps": 4, "devices_per_worker": 2}) == {"processes": 1, "devices": 2}
     assert headline("It broke. The last lines it wrote:\nTraceback") == "It broke."
     assert len(headline("x" * 900)) == 201

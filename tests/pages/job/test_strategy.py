@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from dashboard.views.job.settings import settings_of
 from dashboard.views.job.strategy import strategy_panel
-from dashboard.views.job.words import gang_of
 from orchestrator import series
 from orchestrator.models import User
 from tests.factories import make_job, make_replica
@@ -193,11 +192,6 @@ def test_settings_of_a_script(db: None):
     rows = dict(settings_of(make_job(spec=spec | {"requirements": "x==1\ny"})))
     assert (rows["Arguments"], rows["Keras"], rows["Packages"]) == ("--a 'b c'", "tf_keras (Keras 2)", "x==1, y")
     assert not {"Epochs", "Global batch size", "Learning rate", "Checkpoints kept"} & set(rows)
-
-
-def test_an_evaluator_is_a_process_of_its_own():
-    spec = {"strategy": "multi_worker_mirrored", "workers": 2, "validation": "evaluator"}
-    assert gang_of(spec) == {"processes": 3, "devices": 2}
 
 
 def test_the_page_is_printed(client_of, member: User):

@@ -17,6 +17,7 @@ from orchestrator.services.nodes import joining
 from tests.factories import make_cluster, make_inventory
 from tests.services.gang.gangs import end, launch, make_gang_job, make_lab, run
 from worker_agent.protocol.codec import encode
+from worker_agent.protocol.joining import JoinRequest
 from worker_agent.protocol.records import Log, Progress
 from worker_agent.protocol.reports import Records
 from worker_agent.protocol.states import Cause, JobStatus
@@ -90,7 +91,7 @@ def test_a_token_lets_one_machine_in(administrator):
     token = joining.create_join_token(cluster=make_cluster(), by=administrator)
 
     def join(name):
-        return joining.join(token=token, name=name, address="10.0.0.1", inventory=make_inventory())
+        return joining.join(JoinRequest(token=token, name=name, address="10.0.0.1", inventory=make_inventory()))
 
     outcomes = at_once(*[lambda name=name: join(name) for name in ("a", "b", "c")])
     assert sum(isinstance(outcome, Forbidden) for outcome in outcomes) == 2

@@ -11,15 +11,15 @@ from orchestrator.services.errors import Conflict, Forbidden, Invalid
 from orchestrator.services.nodes import joining, nodes
 from tests.factories import make_cluster, make_inventory, make_job, make_node, make_replica
 from worker_agent.protocol.envelope import sign_request
-from worker_agent.protocol.joining import OwnAddress
+from worker_agent.protocol.joining import JoinRequest, OwnAddress
 from worker_agent.protocol.states import NodeState, ReplicaStatus
 
 JUST_NOW = datetime.now(UTC)
 
 
-def join(token, **fields):
+def join(token, *, now=None, **fields):
     given = {"name": "node-1", "address": "10.0.0.5", "inventory": make_inventory()} | fields
-    return joining.join(token=token, **given)
+    return joining.join(JoinRequest(token=token, **given), now=now)
 
 
 @pytest.fixture

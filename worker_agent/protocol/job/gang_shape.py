@@ -24,6 +24,16 @@ def serving_roles(spec: JobSpec) -> list[tuple[Role, int]]:
     return roles
 
 
+def process_count(spec: JobSpec) -> int:
+    """How many processes the gang has."""
+    return len(computing_roles(spec)) + len(serving_roles(spec))
+
+
+def device_count(spec: JobSpec) -> int:
+    """How many devices they hold."""
+    return spec.workers * spec.devices_per_worker
+
+
 def keras_of(spec: JobSpec) -> Keras:
     """The Keras that the job's processes speak: the one asked for, else what suits the strategy."""
     row = STRATEGIES[spec.strategy]
@@ -32,7 +42,7 @@ def keras_of(spec: JobSpec) -> Keras:
 
 def replicas_in_sync(spec: JobSpec) -> int:
     """How many copies of the model share one optimizer step (for a TPU 1, until it is reached)."""
-    devices = spec.workers * spec.devices_per_worker
+    devices = device_count(spec)
     match STRATEGIES[spec.strategy].split:
         case Split.ONE_WORKER:
             return spec.devices_per_worker
