@@ -10,8 +10,10 @@ import pytest
 
 from tests.trainer.gang import Gang, Zygote, gang
 from tests.waiting import wait_until
+from worker_agent.protocol.causes import Blame
+from worker_agent.protocol.ending import Ending, Sender, digest_of
 from worker_agent.protocol.records import Started, Stream
-from worker_agent.protocol.states import Cause, Strategy
+from worker_agent.protocol.states import Cause, Kind, Strategy
 from worker_agent.replica.folder import read_shim_state
 from worker_agent.trainer.outcome import ExitCode
 
@@ -47,9 +49,58 @@ def test_a_killed_peer_is_told_apart_from_a_fault_of_ones_own(tmp_path: Path, ke
     state = read_shim_state(Path(job["worker:1"].plan.folder))
     os.kill(state.child_pid, signal.SIGKILL)
     job.wait(30)
-    assert job["worker:1"].exit().cause is Cause.SIGNAL
-    assert job["worker:0"].exit().cause is Cause.EXCEPTION
-    assert job["worker:0"].failure().message.startswith("A peer went away: ")
+    assert job["worker:1"].exit().ending == Ending(cause=Cause.SIGNAL, signal=9, sender=Sender.OUTSIDE)
+    told = job["worker:0"].exit()
+    assert (told.cause, told.ending.blame, told.ending.exception) == (Cause.EXCEPTION, Blame.PEER, "UnavailableError")
+    assert told.ending.digest == digest_of(told.message)
+    assert told.message.startswith("A peer went away: ")
+
+
+def test_a_suspended_peer_is_silent(tmp_path: Path, keras3: Zygote) -> None:
+    job = pair(tmp_path, epochs=LONG).start(keras3)
+    until_training(job)
+    state = read_shim_state(Path(job["worker:0"].plan.folder))
+    os.kill(state.child_pid, signal.SIGSTOP)
+    job.wait(60, names=["worker:1"])
+    os.kill(state.child_pid, signal.SIGKILL)
+    job.wait(20)
+    told = job["worker:1"].exit().ending
+    assert (told.cause, told.blame, told.silent) == (Cause.EXCEPTION, Blame.PEER, True)
+
+
+CATCHES = """
+import os, sys, time
+import tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+@tf.function
+def together():
+    return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("sum", tf.constant(1.0)))
+together()
+print("met", flush=True)
+try:
+    while True:
+        together()
+        time.sleep(0.05)
+except tf.errors.OpError:
+    {leave}
+"""
+
+
+@pytest.mark.parametrize(
+    ("leave", "cause", "blame"),
+    [("os.abort()", Cause.SIGNAL, Blame.PEER), ("sys.exit(3)", Cause.EXIT_CODE, Blame.PROGRAM)],
+)
+def test_of_a_script_that_says_nothing_tensorflows_own_words_tell_that_it_lost_a_peer(
+    leave: str, cause: Cause, blame: Blame, tmp_path: Path, keras3: Zygote
+) -> None:
+    program = tmp_path / "catches.py"
+    program.write_text(CATCHES.format(leave=leave))
+    job = gang(tmp_path / "job", program, Strategy.MULTI_WORKER_MIRRORED, workers=2, program=Kind.SCRIPT).start(keras3)
+    wait_until(lambda: all("met" in member.log() for member in job.members), 90, "both have met")
+    os.kill(read_shim_state(Path(job["worker:0"].plan.folder)).child_pid, signal.SIGKILL)
+    job.wait(60)
+    told = job["worker:1"].exit().ending
+    assert (told.cause, told.lost_peer, told.blame) == (cause, True, blame), told.last_lines
 
 
 def test_a_peer_that_never_starts_is_named(tmp_path: Path, keras3: Zygote) -> None:

@@ -27,7 +27,8 @@ _MESSAGE_CHARS = 4000
 # What TensorFlow writes of a peer that it lost, in native code or in a traceback, before it aborts the process, or the
 # program leaves with a status of its own.
 _LOST_A_PEER = re.compile(
-    r"coordination service|Collective ops is aborted by|"
+    r"coordination ?service|Collective ops is aborted by|"
+    r"StartAbort (UNAVAILABLE|ABORTED|CANCELLED|DEADLINE_EXCEEDED)|"
     r"tensorflow\.python\.framework\.errors_impl\.(Unavailable|Aborted|Cancelled|DeadlineExceeded)Error",
     re.IGNORECASE,
 )
