@@ -26,8 +26,7 @@ def causes() -> str:
     ]
     for row in CAUSES:
         counts = "yes" if row.retry is Retry.COUNTED else "" if row.retry is Retry.NEVER else "no"
-        again = row.again or row.retry.value
-        lines.append(f"| `{row.cause}` | {row.meaning} | {row.blame or 'nobody'} | {again} | {counts} |")
+        lines.append(f"| `{row.cause}` | {row.title} | {row.blame or 'nobody'} | {row.retry} | {counts} |")
     return "\n".join(lines)
 
 

@@ -17,7 +17,7 @@ from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strate
 # JSON has no words for these numbers, so they are strings.
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 ParamValue = bool | int | float | str
-CAUSES_IN_WORDS = " ".join(f"{row.cause.value}: {row.meaning}." for row in CAUSES)
+CAUSES_IN_WORDS = " ".join(f"{row.cause.value}: {row.title}." for row in CAUSES)
 
 
 class GitSource(Schema):

@@ -199,6 +199,10 @@ def test_a_port_stolen_under_tensorflow_is_a_port_taken(tmp_path: Path, tf: Any)
     assert failure_of(caught.value, code=tmp_path, gang_size=2).cause is Cause.PORT_TAKEN
 
 
+def test_what_no_database_takes_is_left_out(tmp_path: Path) -> None:
+    assert failure_of(raised(ValueError("a\0b")), code=tmp_path, gang_size=1).message == "ValueError: ab"
+
+
 def test_endless_messages_are_cut(tmp_path: Path) -> None:
     failure = failure_of(raised(ValueError("x" * 10_000_000)), code=tmp_path, gang_size=1)
     assert len(failure.message) < 1000

@@ -283,5 +283,5 @@ def _check_stop(replica: _Replica) -> None:
 def _shim_log(folder: Path) -> str:
     """What the shim itself said last, if anything."""
     with contextlib.suppress(OSError):
-        return (folder / _SHIM_LOG).read_text(errors="replace").strip()[-_SHIM_LOG_CHARS:]
+        return (folder / _SHIM_LOG).read_text(errors="replace").replace("\0", "").strip()[-_SHIM_LOG_CHARS:]
     return ""

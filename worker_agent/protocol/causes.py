@@ -28,178 +28,142 @@ class Retry(StrEnum):
     NEVER = "never"
     COUNTED = "after 10 s, 20 s, 40 s … up to 5 minutes"
     LIMITED = "at once"
-    UNLIMITED = "however often"
+    UNLIMITED = "at once, however often"
     ONCE = "at once, once per job"
     IF_FURTHER = "at once; a second time only if the job has come further since"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One cause. `verb` follows a process's name ("worker 1 on node-2 failed"), `title` is the heading of a job that
-    failed of it, `again` says more of the `retry`. `status` is what the job comes to where it is not launched again.
+    """One cause. `verb` follows a process's name ("worker 1 on node-2 failed"), `title` is what happened, `remedy` what
+    to do. `status` is what the job comes to where it is not launched again.
 
-    `is_final`: whatever its processes fail of then, the attempt has ended of this. `may_follow`: the end of another
-    process may explain it, and is waited for. `spares_the_place`: another process can take this one's place.
-    `node_leaves`: its node is about to go, as far as can be known.
+    `may_follow`: the end of another process may explain it, and is waited for. `spares_the_place`: another process can
+    take this one's place.
     """
 
     cause: Cause
     blame: Blame
     retry: Retry
     verb: str
-    meaning: str
-    title: str = ""
+    title: str
     remedy: str = ""
-    again: str = ""
     status: JobStatus = JobStatus.FAILED
-    is_final: bool = False
     may_follow: bool = False
     spares_the_place: bool = False
-    node_leaves: bool = False
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the attempt ends of this whatever its processes fail of then: it was done, or a person's wish."""
+        return self.retry is Retry.NEVER and self.blame in (Blame.NOBODY, Blame.PERSON)
+
+    @property
+    def node_leaves(self) -> bool:
+        """Whether its node is about to go, as far as is known: somebody wants the process away, not the job ended."""
+        return self.retry is not Retry.NEVER and self.blame is Blame.PERSON
 
 
+_MEET = "Check that the nodes reach each other at their addresses and ports, then run it again."
 _LOST_A_PEER = Row(
-    *(Cause.EXCEPTION, Blame.PEER, Retry.IF_FURTHER, "failed"),
-    "it lost another process of its gang, and none failed by itself",
-    "The processes lost one another",
-    "Check that its nodes reach each other at their addresses and ports, then run it again.",
-    spares_the_place=True,
-)
-_KILLED = Row(
-    *(Cause.SIGNAL, Blame.MACHINE, Retry.LIMITED, "was killed"),
-    "a SIGKILL that Trainyard did not send and that was not for memory, also of the parent that watched over it",
-    "A process was killed",
-    "Trainyard did not send this signal: a person, the kernel or another program did. Look at the node, "
-    "then run it again.",
+    *(Cause.EXCEPTION, Blame.PEER, Retry.IF_FURTHER, "failed", "The processes lost one another", _MEET),
     spares_the_place=True,
 )
 
 CAUSES = (
     Row(
-        *(Cause.COMPLETED, Blame.NOBODY, Retry.NEVER, "completed"),
-        "training reached its end",
+        *(Cause.COMPLETED, Blame.NOBODY, Retry.NEVER, "completed", "Training reached its end"),
         status=JobStatus.SUCCEEDED,
-        is_final=True,
     ),
     Row(
-        *(Cause.STOPPED, Blame.PERSON, Retry.NEVER, "was stopped"),
-        "a person stopped it",
+        *(Cause.STOPPED, Blame.PERSON, Retry.NEVER, "was stopped", "A person stopped it"),
         status=JobStatus.STOPPED,
-        is_final=True,
         may_follow=True,
     ),
     Row(
-        *(Cause.PAUSED, Blame.PERSON, Retry.NEVER, "was paused"),
-        "it was asked to save and leave",
-        "The job was paused",
+        *(Cause.PAUSED, Blame.PERSON, Retry.NEVER, "was paused", "It was asked to save and leave"),
         "Resume it: it goes on from the checkpoint that it saved.",
-        again="when a person or the queue resumes it",
         status=JobStatus.PAUSED,
     ),
     Row(
         *(Cause.PREEMPTED, Blame.PERSON, Retry.LIMITED, "was asked from outside to leave"),
-        "a SIGTERM that Trainyard did not send asked it to leave",
-        "A process was asked from outside to leave",
-        "Trainyard did not send this SIGTERM: a person or a machine that was shut down or taken back did. "
-        "Look at the node, then run it again.",
-        again="at once, mostly without losing a step",
+        "A process got a SIGTERM that Trainyard did not send",
+        "A person or a machine that was shut down or taken back sent it. Look at the node, then run it again.",
         spares_the_place=True,
-        node_leaves=True,
     ),
     Row(
-        *(Cause.EXCEPTION, Blame.PROGRAM, Retry.COUNTED, "failed"),
-        "the program raised; the reason has the exception's type and words, and the deepest line of the program's own",
-        "The program raised an exception",
+        *(Cause.EXCEPTION, Blame.PROGRAM, Retry.COUNTED, "failed", "The program raised an exception"),
         "Read the traceback in the log, change the program, then start one like this.",
         spares_the_place=True,
     ),
     _LOST_A_PEER,
     Row(
-        *(Cause.EXIT_CODE, Blame.PROGRAM, Retry.COUNTED, "ended early"),
-        "it left with a status other than 0; the reason has the last lines of its output",
-        "A process ended early",
+        *(Cause.EXIT_CODE, Blame.PROGRAM, Retry.COUNTED, "ended early", "A process left with a status other than 0"),
         "The log says what the process did last. Change the program or its settings, then run it again.",
         spares_the_place=True,
     ),
-    replace(
-        _KILLED,
-        blame=Blame.PROGRAM,
-        retry=Retry.COUNTED,
-        meaning="a signal other than SIGKILL ended it; the reason has the last lines of its output",
-    ),
-    _KILLED,
-    replace(
-        _LOST_A_PEER,
-        cause=Cause.SIGNAL,
-        verb="was killed",
-        meaning="TensorFlow aborted it because it had lost another process, and none failed by itself",
+    Row(
+        *(Cause.SIGNAL, Blame.PROGRAM, Retry.COUNTED, "was killed", "A process was ended by a signal"),
+        "The log says what the process did last. Change the program or what it imports, then run it again.",
+        spares_the_place=True,
     ),
     Row(
-        *(Cause.OUT_OF_MEMORY, Blame.PROGRAM, Retry.COUNTED, "ran out of memory"),
-        "the kernel ended it for memory, or it raised `MemoryError`, or TensorFlow could not allocate",
-        "A process ran out of memory",
+        *(
+            Cause.SIGNAL,
+            Blame.MACHINE,
+            Retry.LIMITED,
+            "was killed",
+            "A process got a SIGKILL that Trainyard did not send",
+        ),
+        "A person, the kernel or another program sent it. Look at the node, then run it again.",
+        spares_the_place=True,
+    ),
+    replace(_LOST_A_PEER, cause=Cause.SIGNAL, verb="was killed"),
+    Row(
+        *(Cause.OUT_OF_MEMORY, Blame.PROGRAM, Retry.COUNTED, "ran out of memory", "A process ran out of memory"),
         "Use a smaller global batch size or model, or spread the job over more devices.",
         spares_the_place=True,
     ),
     Row(
         *(Cause.LOSS_NOT_FINITE, Blame.PROGRAM, Retry.NEVER, "stopped because the loss is no longer a finite number"),
-        "the loss became NaN or infinite",
-        "The loss is no longer a finite number",
+        "The loss became NaN or infinite",
         "Lower the learning rate or lengthen its warm-up; look for bad values in the data.",
     ),
     Row(
         *(Cause.RENDEZVOUS_TIMEOUT, Blame.PEER, Retry.IF_FURTHER, "waited in vain for the rest of its gang"),
-        "the gang did not meet in time; the reason names the processes that never came",
-        "The processes did not find each other in time",
-        "Check that the nodes reach each other at their addresses and ports, then run it again.",
+        *("The processes did not find each other in time", _MEET),
         may_follow=True,
     ),
     Row(
-        *(Cause.PORT_TAKEN, Blame.MACHINE, Retry.LIMITED, "found its port taken"),
-        "somebody else had its port; the reason says who, where the agent may see it",
-        "A port was taken",
+        *(Cause.PORT_TAKEN, Blame.MACHINE, Retry.LIMITED, "found its port taken", "Another program had the port"),
         "Another program uses the ports of the cluster. Give the cluster a different port range.",
-        again="at once, on other ports",
     ),
     Row(
         *(Cause.LAUNCH_REFUSED, Blame.PLATFORM, Retry.NEVER, "was not launched"),
-        "the agent could not or would not start it, or the job's TPU did not answer",
-        "Its launch was refused",
+        "The launch was refused, or the job's TPU did not answer",
         "Change what the reason names, then start one like this.",
     ),
     Row(
-        *(Cause.TIME_LIMIT, Blame.PERSON, Retry.NEVER, "reached the time limit"),
-        "the job's time limit was over",
-        "The time limit was reached",
+        *(Cause.TIME_LIMIT, Blame.PERSON, Retry.NEVER, "reached the time limit", "The time limit was reached"),
         "Give it a longer time limit or fewer epochs: start one like this.",
-        is_final=True,
     ),
     Row(
-        *(Cause.AGENT_SHUTDOWN, Blame.PERSON, Retry.UNLIMITED),
-        "was ended because the agent of its node shut down",
-        "the agent was told to end and took its processes along",
+        *(Cause.AGENT_SHUTDOWN, Blame.PERSON, Retry.UNLIMITED, "was ended because the agent of its node shut down"),
         "The agent of a node was shut down",
         "Start the agent again on its node, then run the job again.",
-        again="when there is room, however often",
-        node_leaves=True,
     ),
     Row(
         *(Cause.NODE_LOST, Blame.MACHINE, Retry.LIMITED, "was lost"),
-        "the agent fell silent, no longer knows the process, or did not take its launch within 60 s",
-        "A node was lost",
+        "A node was lost, no longer knows the process, or did not take its launch within 60 s",
         "Look at the power and network of the machine. The job can run again on the nodes that are left.",
-        again="on the nodes that are there, when the old processes have ended for sure",
     ),
     Row(
         *(Cause.LEASE_LOST, Blame.PLATFORM, Retry.LIMITED, "was ended by its node, which had been out of touch"),
-        "the node was out of touch for longer than its lease, and ended the process itself",
-        "A node was out of touch for too long",
+        "A node was out of touch for longer than the lease",
         "Look at the network between that node and the control plane, and at Redis, then run it again.",
     ),
     Row(
         *(Cause.HUNG, Blame.MACHINE, Retry.ONCE, "was ended because its gang hung"),
-        "a process made no step for many times its usual time",
-        "A process hung",
+        "A process made no step for many times its usual time",
         "The files stacks-….txt say where each process stood: look for the one that does not wait for others, "
         "mend what keeps it, then run it again.",
     ),

@@ -85,6 +85,7 @@ def failure_of(error: BaseException, *, code: Path, gang_size: int) -> Failure:
 
 def record_of(ending: Ending, message: str, traceback_text: str = "") -> Failure:
     """The record of an end that this process knows of, with its sentence."""
+    message = message.replace("\0", "")  # which no database takes
     ending = msgspec.structs.replace(ending, digest=digest_of(message))
     return Failure(at=time(), cause=ending.cause, message=message, traceback=traceback_text, ending=ending)
 

@@ -76,11 +76,15 @@ class End:
 
 @dataclass(frozen=True)
 class Finish:
-    """Nothing of the attempt is left: the job ends with this status."""
+    """Nothing of the attempt is left: the job ends of this."""
 
-    status: JobStatus
     cause: Cause
     reason: str
+
+    @property
+    def status(self) -> JobStatus:
+        """The job's last one."""
+        return final_status(self.cause)
 
 
 @dataclass(frozen=True)
@@ -137,32 +141,31 @@ def decide(gang: GangFacts, *, now: datetime) -> Decision:
         at_work = all(replica.status in (ReplicaStatus.RUNNING, ReplicaStatus.EXITED) for replica in gang.replicas)
         return Run() if at_work else Wait()
     if not live:
-        return Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "")
+        return Finish(Cause.COMPLETED, "")
     return End(Cause.COMPLETED, "") if _training_done(gang, now) else Wait()
 
 
 def root_cause(replicas: tuple[ReplicaFacts, ...]) -> ReplicaFacts | None:
     """The replica whose ending explains the others', or None while none has failed."""
-    return min((each for each in replicas if each.has_failed and not each.has_saved), key=_order, default=None)
+    return min((each for each in replicas if each.has_failed and not each.end.saved), key=_order, default=None)
 
 
 def blame_in(replicas: tuple[ReplicaFacts, ...], root: ReplicaFacts) -> Blame:
     """Whose fault it was that a gang of these ended because `root` did. Who lost a peer that had run to its end lost it
     by the program's doing: it has given them unequal work."""
     has_left = any(each.cause is Cause.COMPLETED and each.role is not Role.EVALUATOR for each in replicas)
-    return Blame.PROGRAM if has_left and root.lost_peer else root.row.blame
+    return Blame.PROGRAM if has_left and root.end.lost_peer else root.end.blame
 
 
 def end_of(root: ReplicaFacts, *, number: int, step: int, began_at: int) -> AttemptEnd:
     """The end of launch `number`, or of a part of it, that failed of this process."""
-    digest = root.ending.digest if root.ending else ""
-    return AttemptEnd(number, root.row.cause, root.row.blame, step, began_at, digest)
+    return AttemptEnd(number, root.end.cause, root.end.blame, step, began_at, root.end.digest)
 
 
 def _leaving(gang: GangFacts, live: list[ReplicaFacts]) -> list[ReplicaFacts]:
     """Those who leave because of somebody outside: who has saved, or serves on for those that do. So does an evaluator
     whose agent was shut down: it holds nothing, and where it was it cannot come back."""
-    leaving = [replica for replica in gang.replicas if replica.has_saved or replica.is_leaving]
+    leaving = [replica for replica in gang.replicas if replica.end.saved or replica.is_leaving]
     failed = [replica for replica in gang.replicas if replica.has_failed]
     is_evaluator = all(each.role is Role.EVALUATOR and each.cause is Cause.AGENT_SHUTDOWN for each in failed)
     return leaving or (failed if is_evaluator and live else [])
@@ -186,12 +189,12 @@ def _failed(
     gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...], live: list[ReplicaFacts], now: datetime
 ) -> Decision:
     first = min(replica.ended_at for replica in gang.replicas if replica.ended_at and replica.cause)
-    unsure = bool(live) and root.may_follow
+    unsure = bool(live) and root.end.may_follow
     if unsure and now - first < CONSEQUENCE_WAIT:
         return Wait()
     if parts := _parts(gang, root, counting):
         return Replace(parts)
-    cause, reason = root.row.cause, reason_of(root)
+    cause, reason = root.end.cause, reason_of(root)
     if cause is Cause.STOPPED:
         return End(cause, reason)
     if unsure and _went_silent(gang, root):
@@ -202,13 +205,13 @@ def _failed(
     if unsure or isinstance(outcome, Again):
         return End(cause, reason, restart=True, certain=not unsure)
     said = adding(reason, outcome.why)
-    return End(cause, said) if live else Finish(final_status(cause), cause, said)
+    return End(cause, said) if live else Finish(cause, said)
 
 
 def _went_silent(gang: GangFacts, root: ReplicaFacts) -> bool:
     """Whether a process gave up on one that has not ended: that one is suspended, or stands still, or is cut off."""
     has_left = any(replica.cause is Cause.COMPLETED for replica in gang.replicas)
-    return root.lost_peer and root.ending is not None and root.ending.silent and not has_left
+    return root.end.lost_peer and root.end.silent and not has_left
 
 
 def _parts(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...]) -> tuple[separable_parts.Part, ...]:
@@ -222,10 +225,10 @@ def _parts(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ..
         failed = root_cause(members)
         if failed is None:
             continue
-        why = root if failed.may_follow else failed
-        unsure = why.may_follow and any(each.status not in TERMINAL_REPLICA for each in members)
+        why = root if failed.end.may_follow else failed
+        unsure = why.end.may_follow and any(each.status not in TERMINAL_REPLICA for each in members)
         outcome = Again() if unsure else _verdict(gang, why)
-        if not why.row.spares_the_place or not isinstance(outcome, Again):
+        if not why.end.row.spares_the_place or not isinstance(outcome, Again):
             return ()
         if not all(separable_parts.may_return(member) for member in members):
             return ()
@@ -241,8 +244,8 @@ def _torn_down(gang: GangFacts) -> Relaunch | Finish:
         return Relaunch(gang.cause or Cause.STOPPED, gang.reason, Again())
     outcome, reason = _verdict(gang, root), reason_of_hang(root, gang.reason) or reason_of(root)
     if isinstance(outcome, Again):
-        return Relaunch(root.row.cause, reason, outcome)
-    return Finish(final_status(root.row.cause), root.row.cause, adding(reason, outcome.why))
+        return Relaunch(root.end.cause, reason, outcome)
+    return Finish(root.end.cause, adding(reason, outcome.why))
 
 
 def _verdict(gang: GangFacts, root: ReplicaFacts) -> Again | Never:
@@ -253,14 +256,14 @@ def _verdict(gang: GangFacts, root: ReplicaFacts) -> Again | Never:
 
 def _finish_stopping(gang: GangFacts) -> Finish:
     if gang.cause is Cause.STOPPED and gang.replicas and _completed(gang):
-        return Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "It had finished before the stop reached it.")
+        return Finish(Cause.COMPLETED, "It had finished before the stop reached it.")
     if gang.cause is not None and row_of(gang.cause).is_final:
-        return Finish(final_status(gang.cause), gang.cause, gang.reason)
+        return Finish(gang.cause, gang.reason)
     root = root_cause(gang.replicas)
     if root is None or root.cause in (Cause.STOPPED, gang.cause):
         cause = gang.cause or Cause.STOPPED
-        return Finish(final_status(cause), cause, gang.reason)
-    return Finish(final_status(root.row.cause), root.row.cause, reason_of(root))
+        return Finish(cause, gang.reason)
+    return Finish(root.end.cause, reason_of(root))
 
 
 def _completed(gang: GangFacts) -> bool:
@@ -302,4 +305,4 @@ def _order(replica: ReplicaFacts) -> tuple[bool, bool, bool, bool, float]:
     """Who is likelier to have failed by itself comes first, then who failed earlier."""
     ended = replica.ended_at.timestamp() if replica.ended_at else 0.0
     hung = replica.cause is Cause.HUNG
-    return replica.cause is Cause.STOPPED, replica.may_follow, hung, not replica.is_culprit, ended
+    return replica.cause is Cause.STOPPED, replica.end.may_follow, hung, not replica.is_culprit, ended

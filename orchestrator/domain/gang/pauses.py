@@ -26,7 +26,7 @@ from orchestrator.domain.gang.decisions import (
     root_cause,
 )
 from orchestrator.domain.gang.reasons import ReplicaFacts, reason_of
-from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
+from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from worker_agent.protocol.causes import Retry
 from worker_agent.protocol.states import Cause, Role, Strategy
 
@@ -80,13 +80,13 @@ def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Wait | End | Rest
         return Wait() if live else _ended(gang, pause, savers, now)
     failed = root_cause(_failed(gang))
     if _overdue(pause, savers) is not None:
-        if failed is None or failed.may_follow:
+        if failed is None or failed.end.may_follow:
             return Rest(Cause.PAUSED, gang.reason)
-        return Rest(failed.row.cause, reason_of(failed))
+        return Rest(failed.end.cause, reason_of(failed))
     if failed is not None and not set(savers).isdisjoint(_failed(gang)):  # who only serves may be missed, or not
         first = min(replica.ended_at for replica in _failed(gang) if replica.ended_at)
-        unsure = bool(live) and failed.may_follow and now - first < CONSEQUENCE_WAIT
-        return Wait() if unsure else Rest(failed.row.cause, reason_of(failed))
+        unsure = bool(live) and failed.end.may_follow and now - first < CONSEQUENCE_WAIT
+        return Wait() if unsure else Rest(failed.end.cause, reason_of(failed))
     if all(replica.status in TERMINAL_REPLICA for replica in savers):
         return Rest(Cause.PAUSED, gang.reason)
     return Wait()
@@ -94,7 +94,7 @@ def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Wait | End | Rest
 
 def _ended(gang: GangFacts, pause: Pause, savers: list[ReplicaFacts], now: datetime) -> Wait | Kept | Finish:
     root, overdue = root_cause(_failed(gang)), _overdue(pause, savers)
-    if overdue is not None and (root is None or root.may_follow or gang.cause is Cause.PAUSED):
+    if overdue is not None and (root is None or root.end.may_follow or gang.cause is Cause.PAUSED):
         return Kept(Cause.PAUSED, f"The pause saved nothing: {reason_of(overdue)}")
     if root is None or root.cause is Cause.STOPPED or (pause.saves and gang.cause is Cause.PAUSED):
         ended = max((replica.ended_at for replica in savers if replica.ended_at), default=now)
@@ -103,10 +103,10 @@ def _ended(gang: GangFacts, pause: Pause, savers: list[ReplicaFacts], now: datet
             return Wait()
         missing = " What it said last has not arrived." if pause.saves and not pause.stored else ""
         return Kept(Cause.PAUSED, f"{gang.reason}{missing}")
-    cause, reason, retry = root.row.cause, reason_of(root), root.row.retry
+    cause, reason, retry = root.end.cause, reason_of(root), root.end.row.retry
     if retry is not Retry.NEVER and (pause.requeue or retry is not Retry.COUNTED):
         return Kept(cause, f"The pause saved nothing: {reason}")
-    return Finish(final_status(cause), cause, f"It failed while it was to be paused: {reason}")
+    return Finish(cause, f"It failed while it was to be paused: {reason}")
 
 
 def _savers(gang: GangFacts) -> list[ReplicaFacts]:
@@ -118,11 +118,11 @@ def _overdue(pause: Pause, savers: list[ReplicaFacts]) -> ReplicaFacts | None:
     """The first that the request to save has ended, and not its own exit: its time ran out."""
     if not pause.saves:
         return None
-    killed = (each for each in savers if each.cause is Cause.PAUSED and each.ending and each.ending.signal)
+    killed = (each for each in savers if each.cause is Cause.PAUSED and each.end.signal)
     return root_cause(tuple(killed))
 
 
 def _failed(gang: GangFacts) -> tuple[ReplicaFacts, ...]:
     """Those that neither finished nor left because of the pause."""
     well = (None, Cause.COMPLETED, Cause.PAUSED)
-    return tuple(each for each in gang.replicas if each.cause not in well and not each.has_saved)
+    return tuple(each for each in gang.replicas if each.cause not in well and not each.end.saved)

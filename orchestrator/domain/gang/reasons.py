@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from worker_agent.protocol.causes import Blame, Row
+from worker_agent.protocol.causes import Blame
 from worker_agent.protocol.ending import KERNEL_SHOWED, LAST_LINES, Ending
 from worker_agent.protocol.states import Cause, ReplicaStatus, Role
 
 # A longer one is cut where it is stored.
 REASON_CHARS = 8000
-_UNKNOWN = Ending(cause=Cause.EXIT_CODE)
+_NONE = Ending(cause=Cause.COMPLETED)
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class ReplicaFacts:
     ended_at: datetime | None = None
     node_takes: bool = True
     is_leaving: bool = False
+    replica_id: int = 0
+    node_id: str | None = None
 
     @property
     def who(self) -> str:
@@ -43,52 +45,37 @@ class ReplicaFacts:
         return self.ending.cause if self.ending else None
 
     @property
-    def row(self) -> Row:
-        """What the table of causes says of its end."""
-        return (self.ending or _UNKNOWN).row
+    def end(self) -> Ending:
+        """The ending; of a process that lives, one that says nothing against it."""
+        return self.ending or _NONE
 
     @property
     def has_failed(self) -> bool:
         """Whether it has ended, and not because it was done."""
-        return self.cause not in (None, Cause.COMPLETED)
-
-    @property
-    def has_saved(self) -> bool:
-        """Whether it left after its gang had agreed on a step and saved it."""
-        return self.ending is not None and self.ending.saved
-
-    @property
-    def lost_peer(self) -> bool:
-        """Whether another process of its gang had ended before, or was silent."""
-        return self.ending is not None and self.ending.lost_peer
-
-    @property
-    def may_follow(self) -> bool:
-        """Whether the end of another process may explain its own."""
-        return self.ending is not None and self.ending.may_follow
+        return self.end.cause is not Cause.COMPLETED
 
     @property
     def is_culprit(self) -> bool:
         """Whether it may have failed by itself: not who lost a peer; of a gang that hung, whom the kernel showed."""
-        if self.ending is not None and self.ending.cause is Cause.HUNG:
-            return bool(self.ending.kernel_saw)
-        return not (self.lost_peer and self.row.blame is Blame.PEER)
+        if self.cause is Cause.HUNG:
+            return bool(self.end.kernel_saw)
+        return not (self.end.lost_peer and self.end.blame is Blame.PEER)
 
 
 def reason_of(replica: ReplicaFacts) -> str:
     """One sentence with the cause, then the last lines of the log."""
-    lines = replica.ending.last_lines if replica.ending else ""
+    lines = replica.end.last_lines
     return f"{sentence_of(replica)}{LAST_LINES}{lines}" if lines else sentence_of(replica)
 
 
 def sentence_of(replica: ReplicaFacts) -> str:
     """`worker 1 on node-2 failed: ValueError: bad shape`."""
-    ending = replica.ending or _UNKNOWN
-    if ending.cause is Cause.SIGNAL and ending.how:
-        return f"{replica.who} was killed by {ending.how}."
-    if ending.cause is Cause.EXIT_CODE and ending.how:
-        return f"{replica.who} ended with {ending.how}."
-    return f"{replica.who} {ending.row.verb}{f': {replica.message}' if replica.message else '.'}"
+    end = replica.end
+    if end.cause is Cause.SIGNAL and end.how:
+        return f"{replica.who} was killed by {end.how}."
+    if end.cause is Cause.EXIT_CODE and end.how:
+        return f"{replica.who} ended with {end.how}."
+    return f"{replica.who} {end.row.verb}{f': {replica.message}' if replica.message else '.'}"
 
 
 def adding(reason: str, sentence: str) -> str:
@@ -106,9 +93,9 @@ def sentence_in(reason: str) -> str:
 
 def message_in_full(message: str, ending: Ending | None) -> str:
     """What a node said of an end, with what it saw."""
-    if ending is not None and ending.kernel_saw:
+    if ending and ending.kernel_saw:
         message += f"{KERNEL_SHOWED}{ending.kernel_saw}"
-    return f"{message}{LAST_LINES}{ending.last_lines}" if ending is not None and ending.last_lines else message
+    return f"{message}{LAST_LINES}{ending.last_lines}" if ending and ending.last_lines else message
 
 
 def listed(names: Sequence[str]) -> str:
@@ -118,7 +105,6 @@ def listed(names: Sequence[str]) -> str:
 
 def reason_of_hang(replica: ReplicaFacts, reason: str) -> str:
     """Why a gang hung: the reason for which it was ended, and what was then seen of this process. "" if it did not."""
-    if replica.ending is None or replica.ending.cause is not Cause.HUNG:
+    if replica.cause is not Cause.HUNG:
         return ""
-    seen = replica.ending.kernel_saw
-    return f"{reason} {replica.who}: {seen}" if seen else reason
+    return f"{reason} {replica.who}: {replica.end.kernel_saw}" if replica.end.kernel_saw else reason

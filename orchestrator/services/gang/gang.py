@@ -15,7 +15,7 @@ from orchestrator import enqueue
 from orchestrator.domain.gang import decisions, pauses
 from orchestrator.domain.gang.decisions import End, Finish, GangFacts, Leave, Relaunch, Replace, Run
 from orchestrator.domain.gang.pauses import Kept, Rest
-from orchestrator.domain.gang.reasons import REASON_CHARS, ReplicaFacts, adding, reason_of, sentence_in
+from orchestrator.domain.gang.reasons import REASON_CHARS, adding, reason_of, sentence_in
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Attempt, Job, Node, Replica, User
 from orchestrator.services import outbox, transitions
@@ -146,71 +146,50 @@ def advance(*, job_id: int, now: datetime) -> None:
     if job.status == JobStatus.RUNNING:
         replacing.note_back(job, now=now)
     for _ in range(MOST_MOVES):
-        decision = _decide(job, now)
-        if isinstance(decision, Run):
-            move_job(
-                job=job,
-                to=JobStatus.RUNNING,
-                now=now,
-                text="Every process is at work.",
-                started_at=job.started_at or now,
-            )
-            Attempt.objects.filter(job=job, number=job.attempt).update(running_at=now)
-        elif isinstance(decision, End):
-            end_attempt(
-                job=job,
-                cause=decision.cause,
-                reason=decision.reason,
-                restart=decision.restart,
-                certain=decision.certain,
-                stacks=decision.stacks,
-                now=now,
-            )
-        elif isinstance(decision, Finish):
-            _finish(job, decision, now)
-        elif isinstance(decision, Relaunch):
-            _relaunch(job, decision, now)
-        elif isinstance(decision, Leave):
-            _note_who_asked(job, decision.asked)
-            pausing.begin(job=job, reason=decision.reason, now=now, requeue=True)
-        elif isinstance(decision, Rest):
-            pausing.end_rest(job, decision, now=now)
-        elif isinstance(decision, Kept):
-            _close_attempt(job, decision.cause, decision.reason, now)
-            pausing.keep(job, decision, now=now)
-        elif isinstance(decision, Replace) and (problem := replacing.carry_out(job, decision.parts, now=now)):
-            failed = decision.parts[0].why
-            reason = adding(reason_of(failed), problem)
-            end_attempt(job=job, cause=failed.row.cause, reason=reason, restart=True, now=now)
-        else:
-            return
+        match _decide(job, now):
+            case Run():
+                text, began = "Every process is at work.", job.started_at or now
+                move_job(job=job, to=JobStatus.RUNNING, now=now, text=text, started_at=began)
+                Attempt.objects.filter(job=job, number=job.attempt).update(running_at=now)
+            case End() as end:
+                end_attempt(job=job, end=end, now=now)
+            case Finish() as finish:
+                _finish(job, finish, now)
+            case Relaunch() as relaunch:
+                _relaunch(job, relaunch, now)
+            case Leave(asked) as leave:
+                if asked is not None:
+                    Attempt.objects.filter(job=job, number=job.attempt).update(failed_on=asked.node_id)
+                pausing.begin(job=job, reason=leave.reason, now=now, requeue=True)
+            case Rest() as rest:
+                pausing.end_rest(job, rest, now=now)
+            case Kept() as kept:
+                _close_attempt(job, kept.cause, kept.reason, now)
+                pausing.keep(job, kept, now=now)
+            case Replace(parts) if problem := replacing.carry_out(job, parts, now=now):
+                failed = parts[0].why
+                reason = adding(reason_of(failed), problem)
+                end_attempt(job=job, end=End(failed.end.cause, reason, restart=True), now=now)
+            case _:
+                return
 
 
-def end_attempt(
-    *,
-    job: Job,
-    cause: Cause,
-    reason: str,
-    now: datetime,
-    restart: bool = False,
-    certain: bool = True,
-    stacks: bool = False,
-    text: str = "",
-    actor: User | None = None,
-) -> None:
-    """Set the cause once and ask every live process of the attempt to end; with `stacks`, to leave its stacks first.
-
-    `restart` and `certain` are those of `decisions.End`.
-    """
-    to = JobStatus.RESTARTING if restart else JobStatus.STOPPING
-    said = text or _ending_text(job, End(cause, reason, restart, certain))
+def end_attempt(*, job: Job, end: End, now: datetime, text: str = "", actor: User | None = None) -> None:
+    """Set the cause once and ask every live process of the attempt to end."""
     move_job(
-        job=job, to=to, now=now, text=said, actor=actor, cause=cause.value, reason=reason[:REASON_CHARS], waiting_for=""
+        job=job,
+        to=JobStatus.RESTARTING if end.restart else JobStatus.STOPPING,
+        now=now,
+        text=text or _ending_text(job, end),
+        actor=actor,
+        cause=end.cause.value,
+        reason=end.reason[:REASON_CHARS],
+        waiting_for="",
     )
     replacing.release_places(job)
+    why, cause = sentence_in(end.reason) or "The training has ended.", end.cause if end.stacks else Cause.STOPPED
     for replica in gang_facts.live(job):
-        why = sentence_in(reason) or "The training has ended."
-        outbox.post_stop(replica=replica, reason=why, now=now, cause=cause if stacks else Cause.STOPPED, stacks=stacks)
+        outbox.post_stop(replica=replica, reason=why, now=now, cause=cause, stacks=end.stacks)
 
 
 def _decide(job: Job, now: datetime) -> decisions.Decision | pauses.Decision:
@@ -265,35 +244,16 @@ def _relaunch(job: Job, decision: Relaunch, now: datetime) -> None:
         of = f"{decision.again.number} of {job.typed_spec.max_restarts}"
         waits = f"waits until {not_before:%H:%M:%S} UTC before it tries again (restart {of})"
         text = f"Launch {job.attempt} has ended; the job {waits}."
-    move_job(
-        job=job,
-        to=JobStatus.SUBMITTED,
-        now=now,
-        text=text,
-        cause="",
-        reason="",
-        waiting_for=waits,
-        not_before=not_before,
-        started_at=None,
-    )
-    enqueue.dispatch_job(job.pk)
-
-
-def _note_who_asked(job: Job, asked: ReplicaFacts | None) -> None:
-    if asked is not None:
-        row = job.replicas.get(attempt=job.attempt, superseded=False, role=asked.role.value, index=asked.index)
-        Attempt.objects.filter(job=job, number=job.attempt).update(failed_on=row.node)
+    pausing.resubmit(job=job, text=text, now=now, waiting_for=waits, not_before=not_before)
 
 
 def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
-    rows = list(job.replicas.filter(attempt=job.attempt, superseded=False).select_related("node"))
-    gang = tuple(replica_facts(row) for row in rows)
+    gang = gang_facts.present(job)
     root = decisions.root_cause(gang)
     failed = root if root is not None and root.cause is cause is not Cause.PAUSED else None
     attempt = Attempt.objects.filter(job=job, number=job.attempt, ended_at=None)
     if cause is not Cause.PAUSED:  # else it is noted whose node asked for it, if one did
-        nodes = (row.node for row, facts in zip(rows, gang, strict=True) if facts == failed and facts.is_culprit)
-        attempt.update(failed_on=next(nodes, None))
+        attempt.update(failed_on=failed.node_id if failed and failed.is_culprit else None)
     attempt.update(
         cause=cause.value,
         reason=reason,

@@ -28,6 +28,8 @@ def replica_facts(replica: Replica) -> ReplicaFacts:
         ended_at=replica.ended_at,
         node_takes=takes,
         is_leaving=replica.phase == LEAVING_PHASE and replica.status not in TERMINAL_REPLICA,
+        replica_id=replica.pk,
+        node_id=replica.node_id,
     )
 
 

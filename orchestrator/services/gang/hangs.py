@@ -9,6 +9,7 @@ from django.db import transaction
 from django.db.models import F
 
 from orchestrator.domain.gang import hangs
+from orchestrator.domain.gang.decisions import End
 from orchestrator.domain.gang.hangs import Limits, Rank
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Job, Replica
@@ -63,7 +64,7 @@ def _look_at(job_id: int, limits: Limits, listening_since: datetime, now: dateti
     )
     if reason:
         text = f"{reason} So the stacks of all its processes are taken, and they are ended."
-        gang.end_attempt(job=job, cause=Cause.HUNG, reason=reason, now=now, restart=True, stacks=True, text=text)
+        gang.end_attempt(job=job, end=End(Cause.HUNG, reason, restart=True, stacks=True), now=now, text=text)
 
 
 def _rank(row: Replica) -> Rank:

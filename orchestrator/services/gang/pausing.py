@@ -53,20 +53,19 @@ def stay(*, job: Job, by: User) -> None:
     announce_job(job)
 
 
-def resume(*, job: Job, text: str, now: datetime, actor: User | None = None) -> None:
-    """Put a paused job back into the queue: its next launch begins with its newest checkpoint."""
+def resubmit(
+    *,
+    job: Job,
+    text: str,
+    now: datetime,
+    waiting_for: str = "",
+    not_before: datetime | None = None,
+    actor: User | None = None,
+) -> None:
+    """Put a job of which nothing runs back into the queue: its next launch begins with its newest checkpoint."""
+    columns = {"cause": "", "reason": "", "waiting_for": waiting_for, "not_before": not_before}
     move_job(
-        job=job,
-        to=JobStatus.SUBMITTED,
-        now=now,
-        text=text,
-        actor=actor,
-        cause="",
-        reason="",
-        waiting_for="",
-        not_before=None,
-        started_at=None,
-        requeue=False,
+        job=job, to=JobStatus.SUBMITTED, now=now, text=text, actor=actor, started_at=None, requeue=False, **columns
     )
     enqueue.dispatch_job(job.pk)
 
@@ -103,7 +102,7 @@ def keep(job: Job, decision: Kept, *, now: datetime) -> None:
         waiting_for="",
     )
     if job.requeue:
-        resume(job=job, text="It goes back into the queue by itself.", now=now)
+        resubmit(job=job, text="It goes back into the queue by itself.", now=now)
     enqueue.dispatch_waiting()
 
 

@@ -71,10 +71,8 @@ def release_places(job: Job) -> None:
 
 
 def _rows_of(job: Job, members: Sequence[ReplicaFacts]) -> list[Replica]:
-    present = job.replicas.filter(attempt=job.attempt, superseded=False)
-    wanted = {(member.role.value, member.index) for member in members}
-    rows = present.select_related("node", "job", "replacement__failed")
-    return [row for row in rows if (row.role, row.index) in wanted]
+    rows = job.replicas.filter(pk__in=[member.replica_id for member in members])
+    return list(rows.select_related("node", "job", "replacement__failed"))
 
 
 def _written_down(job: Job, part: Part, rows: Sequence[Replica]) -> Replacement:

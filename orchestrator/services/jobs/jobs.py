@@ -6,6 +6,7 @@ import msgspec
 from django.db import transaction
 
 from orchestrator import enqueue
+from orchestrator.domain.gang.decisions import End
 from orchestrator.domain.job.validation import KNOWN_FIELDS
 from orchestrator.domain.lifecycle import TERMINAL_JOB
 from orchestrator.models import Cluster, Code, Job, Preflight, User
@@ -69,7 +70,7 @@ def stop_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
             )
             rehearsals.withdraw(job=job, now=now)
         elif status is not JobStatus.STOPPING:
-            gang.end_attempt(job=job, cause=Cause.STOPPED, reason=reason, now=now, text=reason, actor=by)
+            gang.end_attempt(job=job, end=End(Cause.STOPPED, reason), now=now, text=reason, actor=by)
             gang.advance(job_id=job.pk, now=now)
             job.refresh_from_db()
     return job
@@ -97,7 +98,7 @@ def resume_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
         job = owned(job_id, by)
         status = JobStatus(job.status)
         if status is JobStatus.PAUSED:
-            pausing.resume(job=job, text=f"Resumed by {by.get_username()}.", now=now, actor=by)
+            pausing.resubmit(job=job, text=f"Resumed by {by.get_username()}.", now=now, actor=by)
         elif status is JobStatus.PAUSING:
             raise Conflict("The job is still being paused: resume it once it is.")
         elif status in TERMINAL_JOB:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
+from orchestrator.domain.gang.decisions import End
 from orchestrator.models import Attempt, Job, JoinToken, Node, Replica, ServiceBeat
 from orchestrator.services import outbox
 from orchestrator.services.gang import gang, hangs, node_folders
@@ -81,7 +82,7 @@ def enforce_time_limits(*, now: datetime) -> None:
             limit_s = job.typed_spec.time_limit_s
             if job.status == JobStatus.RUNNING and _at_work(job, now) > timedelta(seconds=limit_s):
                 reason = f"It ran longer than its time limit of {limit_s} s."
-                gang.end_attempt(job=job, cause=Cause.TIME_LIMIT, reason=reason, now=now)
+                gang.end_attempt(job=job, end=End(Cause.TIME_LIMIT, reason), now=now)
                 gang.advance(job_id=job.pk, now=now)
 
 

@@ -69,7 +69,7 @@ def test_running_once_every_process_is_at_work():
 
 
 def test_all_completed_is_success():
-    assert decide(gang(ended(0), ended(1)), now=NOW) == Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "")
+    assert decide(gang(ended(0), ended(1)), now=NOW) == Finish(Cause.COMPLETED, "")
     assert decide(gang(ended(0), replica(1)), now=NOW) == Wait()
 
 
@@ -88,7 +88,7 @@ def test_under_parameter_servers_the_chief_decides():
         status=JobStatus.STOPPING,
         cause=Cause.COMPLETED,
     )
-    assert decide(stopping, now=NOW) == Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "")
+    assert decide(stopping, now=NOW) == Finish(Cause.COMPLETED, "")
 
 
 def test_in_a_pipeline_the_first_worker_decides():
@@ -121,7 +121,7 @@ def test_an_evaluator_has_time_for_the_last_checkpoint_and_not_without_end(strat
     assert after(60) == Wait()
     assert after(601) == End(Cause.COMPLETED, "")
     done = gang(ended(0), ended(0, role=Role.EVALUATOR))
-    assert decide(done, now=NOW) == Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "")
+    assert decide(done, now=NOW) == Finish(Cause.COMPLETED, "")
 
 
 def test_an_evaluator_that_ends_first_ends_nobody():
@@ -275,7 +275,7 @@ def test_the_verdict_of_a_stopping_gang_keeps_its_words():
         cause=Cause.PORT_TAKEN,
         reason="Taken. For the third time.",
     )
-    assert decide(facts, now=NOW) == Finish(JobStatus.FAILED, Cause.PORT_TAKEN, "Taken. For the third time.")
+    assert decide(facts, now=NOW) == Finish(Cause.PORT_TAKEN, "Taken. For the third time.")
 
 
 def test_stopping_waits_for_the_last():
@@ -284,7 +284,7 @@ def test_stopping_waits_for_the_last():
 
 def test_a_stop_outranks_later_failures():
     stopping = gang(ended(0, Cause.EXCEPTION, message="x"), status=JobStatus.STOPPING, cause=Cause.STOPPED, reason="me")
-    assert decide(stopping, now=NOW) == Finish(JobStatus.STOPPED, Cause.STOPPED, "me")
+    assert decide(stopping, now=NOW) == Finish(Cause.STOPPED, "me")
 
 
 def test_a_stop_that_comes_too_late_changes_nothing():
@@ -294,7 +294,7 @@ def test_a_stop_that_comes_too_late_changes_nothing():
 
 def test_time_limit_fails_the_job():
     stopping = gang(ended(0, Cause.STOPPED), status=JobStatus.STOPPING, cause=Cause.TIME_LIMIT, reason="too long")
-    assert decide(stopping, now=NOW) == Finish(JobStatus.FAILED, Cause.TIME_LIMIT, "too long")
+    assert decide(stopping, now=NOW) == Finish(Cause.TIME_LIMIT, "too long")
 
 
 def test_a_replica_stopped_by_nobodys_wish_ends_the_gang_legally():

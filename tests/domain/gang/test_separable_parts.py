@@ -131,4 +131,4 @@ def test_when_the_training_is_done_its_servers_may_die():
     assert replaced(decide(served(chief, dead), now=NOW)) == [{(Role.EVALUATOR, 0)}]
     gone = [ended(index, role=role, **KILLED) for role, index in [(Role.PS, 0), (Role.PS, 1), (Role.WORKER, 0)]]
     everybody = gang(chief, *gone, ended(1, **KILLED), strategy=Strategy.PARAMETER_SERVER)
-    assert decide(everybody, now=NOW) == Finish(JobStatus.SUCCEEDED, Cause.COMPLETED, "")
+    assert decide(everybody, now=NOW) == Finish(Cause.COMPLETED, "")

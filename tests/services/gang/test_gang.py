@@ -1,5 +1,6 @@
 """The life of a gang from what its nodes say: every way it can end, each piece of news also twice."""
 
+from orchestrator.domain.gang.decisions import End
 from orchestrator.models import Attempt, Command, Event, Job, Replica
 from orchestrator.queries import restarts
 from orchestrator.services.gang import gang
@@ -191,7 +192,7 @@ def test_parameter_servers_are_ended_when_the_chief_has_completed(now):
 def test_a_stop_that_overtakes_the_launch_ends_the_replica(now):
     job = make_gang_job(make_lab())
     replicas = launch(job, now)
-    gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped by mel.", now=now)
+    gang.end_attempt(job=job, end=End(Cause.STOPPED, "Stopped by mel."), now=now)
     for replica in replicas:
         acknowledge(replica, now, kind="stop")
     job.refresh_from_db()
@@ -202,7 +203,7 @@ def test_a_launch_that_was_taken_is_not_ended_by_the_stops_acknowledgement(now):
     job = make_gang_job(make_lab())
     first, _second = launch(job, now)
     acknowledge(first, now)
-    gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped by mel.", now=now)
+    gang.end_attempt(job=job, end=End(Cause.STOPPED, "Stopped by mel."), now=now)
     acknowledge(first, now, kind="stop")
     first.refresh_from_db()
     assert first.status == ReplicaStatus.STARTING
@@ -242,7 +243,7 @@ def test_who_loses_its_peers_to_a_stop_was_stopped_too(now):
     job = make_gang_job(make_lab())
     first, second = run(job, now)
     job.refresh_from_db()
-    gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped by ada.", now=now)
+    gang.end_attempt(job=job, end=End(Cause.STOPPED, "Stopped by ada."), now=now)
     end(first, Cause.STOPPED, now)
     lose_peer(second, now)
     refreshed(job, [second])

@@ -2,6 +2,7 @@
 
 import pytest
 
+from orchestrator.domain.gang.decisions import End
 from orchestrator.models import Command, Job, Node, Replica
 from orchestrator.queries import restarts
 from orchestrator.queries.errors import NotFound
@@ -190,7 +191,7 @@ def test_what_it_left_in_its_place_sends_the_whole_gang_elsewhere(job, now, left
 def test_a_stop_while_a_worker_is_away_ends_everybody(job, now):
     end(one(job, "worker"), Cause.EXCEPTION, later(now, 60), code=1, message="ValueError: bad")
     job.refresh_from_db()
-    gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped by ada.", now=later(now, 61))
+    gang.end_attempt(job=job, end=End(Cause.STOPPED, "Stopped by ada."), now=later(now, 61))
     assert not one(job, "worker").held
     for replica in job.replicas.exclude(status=ReplicaStatus.EXITED):
         end(replica, Cause.STOPPED, later(now, 62), signal=15)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from orchestrator.domain.gang.decisions import End
 from orchestrator.models import Attempt, Job, Node, Replica
 from orchestrator.queries import restarts
 from orchestrator.services import fencing
@@ -127,7 +128,7 @@ def test_our_sentence_stands_before_the_last_lines_and_only_what_is_left_is_ende
 def test_a_job_of_one_process_has_no_rest(now):
     job = make_gang_job(make_lab(nodes=1), workers=1)
     run(job, now)
-    gang.end_attempt(job=job, cause=Cause.TIME_LIMIT, reason="It took too long.", now=now)
+    gang.end_attempt(job=job, end=End(Cause.TIME_LIMIT, "It took too long."), now=now)
     assert job.events.get(kind="job_stopping").text == "It took too long. So it is ended."
 
 
@@ -188,7 +189,7 @@ def test_a_stop_while_it_waits_to_try_again_is_final(now):
     (only,) = run(job, now)
     end(only, Cause.OUT_OF_MEMORY, now, signal=9)
     job.refresh_from_db()
-    gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped by ada.", now=now)
+    gang.end_attempt(job=job, end=End(Cause.STOPPED, "Stopped by ada."), now=now)
     gang.advance(job_id=job.pk, now=now)
     assert dispatch.dispatch_waiting(now=later(now, 600)) == 0
     job.refresh_from_db()

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from orchestrator.domain.gang.decisions import End
 from orchestrator.models import Attempt, Command, Cursor, Event, Job, JoinToken, Node, Replica, ServiceBeat
 from orchestrator.services.gang import gang, node_folders
 from orchestrator.services.intake import reports
@@ -82,7 +83,7 @@ def test_unacknowledged_commands_are_sent_again(now, gateway):
 def test_commands_that_nobody_needs_are_closed_instead(now, gateway):
     job = make_gang_job(make_lab())
     first, second = launch(job, now)
-    gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped.", now=now)
+    gang.end_attempt(job=job, end=End(Cause.STOPPED, "Stopped."), now=now)
     end(second, Cause.STOPPED, now)
     reconcile.resend_commands(now=later(now, 2))
     sent = [(type(command).__name__, command.replica_id) for command in gateway.commands]
@@ -122,7 +123,7 @@ def test_what_nobody_waits_for_is_permitted_no_longer(end_it, now, gateway):
     (only,) = launch(job, now)
     acknowledge(only, now)
     if end_it == "stopped":
-        gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped.", now=now)
+        gang.end_attempt(job=job, end=End(Cause.STOPPED, "Stopped."), now=now)
     elif end_it == "lost":
         gang.on_lost(replica=only, reason="Gone.", now=now)
     else:
@@ -236,7 +237,7 @@ def test_an_ended_replica_still_listed_as_exited_is_left_alone(now):
 def test_stops_are_repeated_and_a_process_that_will_not_end_costs_its_node(now):
     job = make_gang_job(make_lab(nodes=1), workers=1)
     (only,) = run(job, now)
-    gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped by mel.", now=now)
+    gang.end_attempt(job=job, end=End(Cause.STOPPED, "Stopped by mel."), now=now)
     acknowledge(only, now, kind="stop")
     disagreements.repeat_stops(now=later(now, 10))
     assert kinds(only.node, "stop").count() == 1

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from orchestrator import agents
+from orchestrator.domain.gang.decisions import End
 from orchestrator.models import Command, Event, Job, Node, Replica, ServiceBeat
 from orchestrator.services import fencing
 from orchestrator.services.gang import gang
@@ -175,7 +176,7 @@ def test_a_process_that_will_not_end_holds_its_job_up_only_so_long(time, gang_of
 
 def test_a_job_that_is_being_stopped_waits_for_no_lease_and_its_devices_do(time, gang_of_two):
     job, first, second = gang_of_two
-    gang.end_attempt(job=job, cause=Cause.STOPPED, reason="Stopped by ada.", now=time.now)
+    gang.end_attempt(job=job, end=End(Cause.STOPPED, "Stopped by ada."), now=time.now)
     end(first, Cause.STOPPED, time.now, signal=15)
     time.go(14, heard=speaking(second))
     refreshed(job, [second])
