@@ -11,7 +11,7 @@ from worker_agent.protocol.causes import NODE_LEAVES
 from worker_agent.protocol.codec import typed
 from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.job.job_spec import JobSpec
-from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
+from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus
 
 
 class Code(models.Model):
@@ -41,7 +41,7 @@ class Job(models.Model):
     code = models.ForeignKey(Code, on_delete=models.PROTECT, related_name="jobs")
     name = models.CharField(max_length=100)
     recipe = models.CharField(max_length=100, blank=True)
-    strategy = models.CharField(max_length=32, choices=[(s.value, s.value) for s in Strategy])
+    strategy = models.CharField(max_length=32)
     spec = models.JSONField()
     status = models.CharField(
         max_length=12, choices=[(s.value, s.value) for s in JobStatus], default=JobStatus.SUBMITTED.value
