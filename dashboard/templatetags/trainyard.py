@@ -21,29 +21,16 @@ register = template.Library()
 NARROW = "\u202f"
 MINUS = "\u2212"
 MISSING = "\u2013"
-TONES = {
-    "submitted": "grey",
-    "launching": "teal",
-    "running": "blue",
-    "restarting": "violet",
-    "pausing": "amber",
-    "paused": "amber",
-    "stopping": "grey",
-    "succeeded": "green",
-    "completed": "green",
-    "failed": "red",
-    "stopped": "grey",
-    "ready": "green",
-    "cordoned": "amber",
-    "draining": "violet",
-    "lost": "red",
-    "free": "grey",
-    "held": "blue",
-    "dirty": "amber",
-    "assigned": "grey",
-    "starting": "teal",
-    "exited": "grey",
+STATES_OF_TONES = {
+    "grey": ("submitted", "stopping", "stopped", "free", "assigned", "exited"),
+    "teal": ("launching", "starting"),
+    "blue": ("running", "held"),
+    "violet": ("restarting", "draining"),
+    "amber": ("pausing", "paused", "cordoned", "dirty"),
+    "green": ("succeeded", "completed", "ready"),
+    "red": ("failed", "lost"),
 }
+TONES = {state: colour for colour, states in STATES_OF_TONES.items() for state in states}
 SHAPES = {"completed": "succeeded", "assigned": "submitted", "starting": "launching", "exited": "stopped"}
 METRICS_SHOWN = 4
 HEADLINE_CHARS = 200
