@@ -27,18 +27,13 @@ _CANCELLED, _UNKNOWN, _DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED = 1, 2, 4, 8
 _ABORTED, _INTERNAL, _UNAVAILABLE = 10, 13, 14
 # What is raised in a healthy process when another one of its gang ended.
 _PEER_CODES = {_CANCELLED, _DEADLINE_EXCEEDED, _ABORTED, _UNAVAILABLE}
-_PEER_WORDS = ("Connection reset by peer", "Socket closed", "failed to connect to all addresses")
+_PEER_WORDS = re.compile(r"Connection reset by peer|Socket closed|failed to connect to all addresses")
 # Of a gang's processes that answer no more TensorFlow writes the names below these words, one a line.
-_SILENT_WORDS = "(stopped sending heartbeats):"
+_HEARTBEAT_WORDS = "(stopped sending heartbeats):"
+_SILENT_WORDS = re.compile(rf"{re.escape(_HEARTBEAT_WORDS)}|Deadline Exceeded")
 _TASK = re.compile(r"/job:(\w+)/replica:\d+/task:(\d+)$")
 _MEMORY_CODES = {_RESOURCE_EXHAUSTED, _INTERNAL, _UNKNOWN}
-_MEMORY_WORDS = (
-    "oom when allocating",
-    "out of memory",
-    "out_of_memory",
-    "failed to allocate",
-    "dst tensor is not init",
-)
+_MEMORY_WORDS = re.compile(r"(?i)oom when allocating|out.of.memory|failed to allocate|dst tensor is not init")
 _PORT_WORDS = "Could not start gRPC server"
 _TPU_FILES = re.compile(r"/(tpu_cluster_resolver|tpu_strategy_util)\.py$")
 # How the words of an error are laid out.
@@ -131,16 +126,15 @@ def _errors_of_tensorflow(error: BaseException | None) -> list[Any]:
 
 
 def _lost_a_peer(error: Any) -> bool:
-    return error.error_code in _PEER_CODES or any(words in str(error) for words in _PEER_WORDS)
+    return error.error_code in _PEER_CODES or bool(_PEER_WORDS.search(str(error)))
 
 
 def _is_of_silence(error: Any) -> bool:
-    return error.error_code == _DEADLINE_EXCEEDED or _SILENT_WORDS in str(error) or "Deadline Exceeded" in str(error)
+    return error.error_code == _DEADLINE_EXCEEDED or bool(_SILENT_WORDS.search(str(error)))
 
 
 def _ran_out_of_memory(error: Any) -> bool:
-    said = str(error).lower()
-    return error.error_code in _MEMORY_CODES and any(words in said for words in _MEMORY_WORDS)
+    return error.error_code in _MEMORY_CODES and bool(_MEMORY_WORDS.search(str(error)))
 
 
 def _what_and_where(error: BaseException, code: Path) -> tuple[str, str, int, str]:
@@ -163,7 +157,7 @@ def _what_and_where(error: BaseException, code: Path) -> tuple[str, str, int, st
 def _reason(lines: list[str]) -> str:
     """The line that says why, of an error's text; TensorFlow and Keras begin theirs with where."""
     silent = [f"{found[1]} {found[2]}" for line in lines if (found := _TASK.match(line))]
-    if lines[0].endswith(_SILENT_WORDS) and silent:
+    if lines[0].endswith(_HEARTBEAT_WORDS) and silent:
         return f"{' and '.join(sorted(silent))} stopped sending heartbeats"
     if lines[0].startswith(_GRAPH_WORDS):
         return next((line for line in lines[1:] if not _GRAPH_PLACES.match(line)), lines[0])

@@ -9,7 +9,7 @@ from worker_agent.replica.verdict import TERMINATED_CODE
 
 
 class ExitCode(IntEnum):
-    """The statuses the trainer leaves with. STOPPED is what a shell says of a process ended by SIGTERM (128 + 15)."""
+    """The statuses the trainer leaves with, named as causes. STOPPED is a shell's word for SIGTERM (128 + 15)."""
 
     COMPLETED = 0
     EXCEPTION = 1
@@ -19,15 +19,6 @@ class ExitCode(IntEnum):
     PORT_TAKEN = 72
     PAUSED = SAVED_CODE
     STOPPED = TERMINATED_CODE
-
-
-_CODES = {
-    Cause.COMPLETED: ExitCode.COMPLETED,
-    Cause.LOSS_NOT_FINITE: ExitCode.LOSS_NOT_FINITE,
-    Cause.RENDEZVOUS_TIMEOUT: ExitCode.RENDEZVOUS_TIMEOUT,
-    Cause.PORT_TAKEN: ExitCode.PORT_TAKEN,
-    Cause.STOPPED: ExitCode.STOPPED,
-}
 
 
 class TrainingFailed(Exception):
@@ -55,8 +46,8 @@ class Paused(Exception):
 
 
 def code_of(cause: Cause) -> ExitCode:
-    """The exit status for `cause`."""
-    return _CODES.get(cause, ExitCode.EXCEPTION)
+    """The exit status for `cause`: the one of the same name."""
+    return ExitCode.__members__.get(cause.name, ExitCode.EXCEPTION)
 
 
 def leave(code: int) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from orchestrator.domain.gang import separable_parts
-from orchestrator.domain.gang.reasons import ReplicaFacts, adding, reason_of, reason_of_hang, sentence_of
+from orchestrator.domain.gang.reasons import ReplicaFacts, adding, reason_of, sentence_of
 from orchestrator.domain.gang.restarts import Again, AttemptEnd, Never, verdict
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
 from worker_agent.protocol.causes import Blame, row_of
@@ -197,7 +197,8 @@ def _failed(
     cause, reason = root.end.cause, reason_of(root)
     if cause is Cause.STOPPED:
         return End(cause, reason)
-    if unsure and _went_silent(gang, root):
+    has_left = any(replica.cause is Cause.COMPLETED for replica in gang.replicas)
+    if unsure and root.end.silent and not has_left:  # on one that is suspended, stands still, or is cut off
         silent = live[0].who if len(live) == 1 else "One of its gang"
         reason = f"{silent} answered no more, so {root.who} gave up."
         return End(Cause.HUNG, reason, restart=True, certain=False, stacks=True)
@@ -206,12 +207,6 @@ def _failed(
         return End(cause, reason, restart=True, certain=not unsure)
     said = adding(reason, outcome.why)
     return End(cause, said) if live else Finish(cause, said)
-
-
-def _went_silent(gang: GangFacts, root: ReplicaFacts) -> bool:
-    """Whether a process gave up on one that has not ended: that one is suspended, or stands still, or is cut off."""
-    has_left = any(replica.cause is Cause.COMPLETED for replica in gang.replicas)
-    return root.end.lost_peer and root.end.silent and not has_left
 
 
 def _parts(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...]) -> tuple[separable_parts.Part, ...]:
@@ -242,7 +237,9 @@ def _torn_down(gang: GangFacts) -> Relaunch | Finish:
     root = root_cause(gang.replicas)
     if root is None or root.cause is Cause.STOPPED:
         return Relaunch(gang.cause or Cause.STOPPED, gang.reason, Again())
-    outcome, reason = _verdict(gang, root), reason_of_hang(root, gang.reason) or reason_of(root)
+    outcome, reason = _verdict(gang, root), reason_of(root)
+    if root.cause is Cause.HUNG:
+        reason = adding(gang.reason, f"{root.who}: {root.end.kernel_saw}" if root.end.kernel_saw else "")
     if isinstance(outcome, Again):
         return Relaunch(root.end.cause, reason, outcome)
     return Finish(root.end.cause, adding(reason, outcome.why))

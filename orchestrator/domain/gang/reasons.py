@@ -101,10 +101,3 @@ def message_in_full(message: str, ending: Ending | None) -> str:
 def listed(names: Sequence[str]) -> str:
     """`worker 1`, or `chief 0, ps 0 and ps 1`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def reason_of_hang(replica: ReplicaFacts, reason: str) -> str:
-    """Why a gang hung: the reason for which it was ended, and what was then seen of this process. "" if it did not."""
-    if replica.cause is not Cause.HUNG:
-        return ""
-    return f"{reason} {replica.who}: {replica.end.kernel_saw}" if replica.end.kernel_saw else reason

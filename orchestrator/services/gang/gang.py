@@ -33,6 +33,7 @@ PHASES_AT_WORK = frozenset({"training", "serving", "evaluating"})
 PHASE_CHARS = 24
 # Run, Leave, Rest, Kept: more answers in a row would be a fault of `decide`.
 MOST_MOVES = 4
+LOST = Ending(cause=Cause.NODE_LOST)
 
 
 @transaction.atomic
@@ -112,7 +113,7 @@ def on_unanswered(*, replica: Replica, reason: str, now: datetime) -> None:
     if fresh is None or fresh.status != ReplicaStatus.ASSIGNED or outbox.launch_was_taken(fresh):
         return
     outbox.withdraw_launch(fresh)
-    _end(fresh, Ending(cause=Cause.NODE_LOST), reason, now=now)
+    _end(fresh, LOST, reason, now=now)
     advance(job_id=fresh.job_id, now=now)
 
 
@@ -126,14 +127,8 @@ def on_lost(*, replica: Replica, reason: str, now: datetime, held: bool = False)
     if fresh is None or fresh.status in TERMINAL_REPLICA:
         return
     outbox.withdraw_launch(fresh)
-    move_replica(
-        replica=fresh,
-        to=ReplicaStatus.LOST,
-        now=now,
-        text=f"{fresh.words} on {fresh.node_name} was given up: {reason}",
-        held=held,
-        **_columns(Ending(cause=Cause.NODE_LOST), reason),
-    )
+    text, columns = f"{fresh.words} on {fresh.node_name} was given up: {reason}", _columns(LOST, reason)
+    move_replica(replica=fresh, to=ReplicaStatus.LOST, now=now, text=text, held=held, **columns)
     advance(job_id=fresh.job_id, now=now)
 
 
@@ -176,20 +171,13 @@ def advance(*, job_id: int, now: datetime) -> None:
 
 def end_attempt(*, job: Job, end: End, now: datetime, text: str = "", actor: User | None = None) -> None:
     """Set the cause once and ask every live process of the attempt to end."""
-    move_job(
-        job=job,
-        to=JobStatus.RESTARTING if end.restart else JobStatus.STOPPING,
-        now=now,
-        text=text or _ending_text(job, end),
-        actor=actor,
-        cause=end.cause.value,
-        reason=end.reason[:REASON_CHARS],
-        waiting_for="",
-    )
+    to, text = JobStatus.RESTARTING if end.restart else JobStatus.STOPPING, text or _ending_text(job, end)
+    cause, reason = end.cause.value, end.reason[:REASON_CHARS]
+    move_job(job=job, to=to, now=now, text=text, actor=actor, cause=cause, reason=reason, waiting_for="")
     replacing.release_places(job)
-    why, cause = sentence_in(end.reason) or "The training has ended.", end.cause if end.stacks else Cause.STOPPED
+    why, called = sentence_in(reason) or "The training has ended.", end.cause if end.stacks else Cause.STOPPED
     for replica in gang_facts.live(job):
-        outbox.post_stop(replica=replica, reason=why, now=now, cause=cause, stacks=end.stacks)
+        outbox.post_stop(replica=replica, reason=why, now=now, cause=called, stacks=end.stacks)
 
 
 def _decide(job: Job, now: datetime) -> decisions.Decision | pauses.Decision:
@@ -217,21 +205,12 @@ def facts_of(job: Job) -> GangFacts:
 
 
 def _finish(job: Job, decision: Finish, now: datetime) -> None:
-    reason = decision.reason[:REASON_CHARS]
-    words = {
-        JobStatus.SUCCEEDED: "The training completed.",
-        JobStatus.STOPPED: "The job is stopped; all its processes have ended.",
-    }
-    text = words.get(decision.status, "The job failed; all its processes have ended.")
-    move_job(
-        job=job,
-        to=decision.status,
-        now=now,
-        text=f"{text} {reason}".strip(),
-        cause=decision.cause.value,
-        reason=reason,
-        waiting_for="",
-    )
+    reason, status = decision.reason[:REASON_CHARS], decision.status
+    how = "is stopped" if status is JobStatus.STOPPED else "failed"
+    done = status is JobStatus.SUCCEEDED
+    text = "The training completed." if done else f"The job {how}; all its processes have ended."
+    text = f"{text} {reason}".strip()
+    move_job(job=job, to=status, now=now, text=text, cause=decision.cause.value, reason=reason, waiting_for="")
     _close_attempt(job, decision.cause, reason, now)
     enqueue.dispatch_waiting()
 
@@ -267,14 +246,9 @@ def _end(replica: Replica, ending: Ending, message: str, *, now: datetime) -> No
     facts = replace(replica_facts(replica), ending=ending, message=message)
     has_served_on = ending.row.node_leaves and replica.job.cause == Cause.PAUSED
     as_meant = ending.saved or has_served_on or ending.row.status is not JobStatus.FAILED
-    move_replica(
-        replica=replica,
-        to=ReplicaStatus.EXITED,
-        now=now,
-        text=reason_of(facts),
-        kind="replica_exited" if as_meant else "replica_failed",
-        **_columns(ending, message),
-    )
+    text, kind = reason_of(facts), "replica_exited" if as_meant else "replica_failed"
+    columns = _columns(ending, message)
+    move_replica(replica=replica, to=ReplicaStatus.EXITED, now=now, text=text, kind=kind, **columns)
 
 
 def _columns(ending: Ending, message: str) -> dict[str, Any]:

@@ -78,16 +78,11 @@ def decide(job: Job, gang: GangFacts, *, now: datetime) -> pauses.Decision:
 
 def end_rest(job: Job, decision: Rest, *, now: datetime) -> None:
     """End the processes that are left, once: the job's cause says that they have been asked."""
-    saved = decision.cause is Cause.PAUSED
+    cause = Cause.PAUSED if decision.cause is Cause.PAUSED else Cause.STOPPED
     Job.objects.filter(pk=job.pk).update(cause=decision.cause.value)
     job.refresh_from_db()
     for row in gang_facts.live(job):
-        outbox.post_stop(
-            replica=row,
-            reason=decision.reason,
-            now=now,
-            cause=Cause.PAUSED if saved else Cause.STOPPED,
-        )
+        outbox.post_stop(replica=row, reason=decision.reason, now=now, cause=cause)
 
 
 def keep(job: Job, decision: Kept, *, now: datetime) -> None:

@@ -5,6 +5,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from orchestrator import live
 from orchestrator.models import Job, Replica
@@ -21,7 +22,8 @@ FACTS_PER_REPLICA = 100
 FACTS_BYTES = 65_536
 METRICS_PER_JOB = 100
 METRIC_NAME_CHARS = 200
-COLUMNS = ("step", "total_steps", "epoch", "epochs", "metrics")
+COUNTS = {"step": STEP_MAX, "total_steps": STEP_MAX, "epoch": COUNT_MAX, "epochs": COUNT_MAX}
+COLUMNS = (*COUNTS, "metrics")
 
 
 def store_progress(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], *, now: datetime) -> None:
@@ -39,7 +41,7 @@ def store_progress(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]],
         return
     revisions = update_rows(
         Job,
-        {job_id: (*gain.columns(), gain.job.attempt) for job_id, gain in gains.items()},
+        {job_id: (*gain.columns.values(), gain.job.attempt) for job_id, gain in gains.items()},
         columns=COLUMNS,
         guard="attempt",
         counter="revision",
@@ -80,33 +82,24 @@ def _move(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], now: dat
 
 
 class _Gain:
-    """What a batch adds to one job. Within an attempt nothing goes back."""
+    """What a batch adds to one job, by column. Within an attempt nothing goes back."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.step, self.total_steps, self.epoch, self.epochs = job.step, job.total_steps, job.epoch, job.epochs
-        self.metrics: dict[str, object] = dict(job.metrics)
+        self.columns: dict[str, Any] = {name: getattr(job, name) for name in COLUMNS} | {"metrics": dict(job.metrics)}
 
     def add(self, record: Progress | Summary) -> None:
-        self.epoch = max(self.epoch, _within(record.epoch, COUNT_MAX))
-        if isinstance(record, Progress):
-            self.step = max(self.step, _within(record.step, STEP_MAX))
-            self.total_steps = max(self.total_steps, _within(record.total_steps, STEP_MAX))
-            self.epochs = max(self.epochs, _within(record.epochs, COUNT_MAX))
-            return
-        for name, value in record.metrics.items():
-            known = _plain(name[:METRIC_NAME_CHARS])
-            if known in self.metrics or len(self.metrics) < METRICS_PER_JOB:
-                self.metrics[known] = live.jsonable(value)
-
-    def columns(self) -> tuple[object, ...]:
-        return (self.step, self.total_steps, self.epoch, self.epochs, self.metrics)
+        for name, most in COUNTS.items():
+            self.columns[name] = max(self.columns[name], _within(getattr(record, name, 0), most))
+        for name, value in record.metrics.items() if isinstance(record, Summary) else ():
+            metrics, known = self.columns["metrics"], _plain(name[:METRIC_NAME_CHARS])
+            if known in metrics or len(metrics) < METRICS_PER_JOB:
+                metrics[known] = live.jsonable(value)
 
     def show(self, *, revision: int) -> None:
         """Make the job as read the job as stored."""
-        job = self.job
-        job.step, job.total_steps, job.epoch, job.epochs = self.step, self.total_steps, self.epoch, self.epochs
-        job.metrics, job.revision = self.metrics, revision
+        for name, value in {**self.columns, "revision": revision}.items():
+            setattr(self.job, name, value)
 
 
 def _plain(text: str) -> str:

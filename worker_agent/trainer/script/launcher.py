@@ -201,8 +201,8 @@ def _explained(error: BaseException, run: TrainingRun, emitter: Emitter, stop: S
     if run.spec.strategy is Strategy.TPU and is_of_tpu(error):
         failure = msgspec.structs.replace(failure, message=tpu_refusal(error, run.spec.tpu).message)
     emitter.record(failure)
-    if isinstance(error, TrainingFailed):
-        sys.stderr.write(f"{error.message}\n")
-    else:
+    if failure.traceback:
         main_module.show(error, run.entry)
+    else:
+        sys.stderr.write(f"{failure.message}\n")
     return code_of(failure.cause)
