@@ -49,7 +49,7 @@ class EnvironmentField(forms.CharField):
 
 
 class ClusterForm(forms.ModelForm):
-    """A cluster's columns, checked by the service that will write them."""
+    """A cluster's columns."""
 
     environment = EnvironmentField(required=False, help_text="One NAME=value a line, for every process that runs here.")
 
@@ -59,15 +59,6 @@ class ClusterForm(forms.ModelForm):
             *("name", "description", "address_range", "interface", "port_first", "port_last"),
             *("checkpoint_place", "environment"),
         )
-
-    def _post_clean(self) -> None:
-        super()._post_clean()  # type: ignore[misc]  # Django's stubs do not have it
-        for error in nodes.cluster_errors(self.instance):
-            if error.field not in self.fields:
-                continue
-            # The service's words are the plainer ones.
-            self.errors.pop(error.field, None)
-            self.add_error(error.field, error.message)
 
 
 class ClusterAdmin(Administered):

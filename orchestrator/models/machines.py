@@ -1,16 +1,26 @@
 """Clusters, their nodes, and the one-time tokens by which nodes join."""
 
+import ipaddress
+import re
 import secrets
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import PurePosixPath
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
+from orchestrator.domain.job.validation import env_problem
 from worker_agent.protocol.codec import typed
 from worker_agent.protocol.reports import Device, RunningReplica, Sample
 from worker_agent.protocol.states import NodeState
+
+CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+CLUSTER_NAME_WORDS = "Use 1 to 63 letters, digits, hyphens and underscores, a letter or digit first."
+CHECKPOINT_PLACE_WORDS = "Write an absolute path without '..', such as /mnt/checkpoints, or leave it empty."
+INTERFACE = re.compile(r"[A-Za-z0-9._:@-]{1,15}")
 
 
 def new_node_id() -> str:
@@ -58,6 +68,30 @@ class Cluster(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def clean(self) -> None:
+        """What its columns must hold beyond their types; asked by the service that writes them, and by the admin."""
+        errors: dict[str, str] = {}
+        # A name from before this rule may stay; the names are compared here, because PostgreSQL takes no NUL.
+        stored = Cluster.objects.filter(pk=self.pk).values_list("name", flat=True)
+        if not CLUSTER_NAME.fullmatch(self.name) and self.name not in stored:
+            errors["name"] = CLUSTER_NAME_WORDS
+        if self.checkpoint_place and not _is_folder(self.checkpoint_place):
+            errors["checkpoint_place"] = CHECKPOINT_PLACE_WORDS
+        for name in ("description", "checkpoint_place"):
+            if "\0" in getattr(self, name):
+                errors[name] = "A NUL character cannot be stored: remove it."
+        if self.address_range and not _is_range(self.address_range):
+            errors["address_range"] = "Write a range such as 10.0.4.0/24 (IPv4), or leave it empty."
+        if self.interface and not INTERFACE.fullmatch(self.interface):
+            errors["interface"] = "Write a network interface such as eth1, or leave it empty."
+        first, last = self.port_first, self.port_last
+        if isinstance(first, int) and isinstance(last, int) and first > last:
+            errors["port_last"] = f"The last port must not be below the first, {first}."
+        if problem := env_problem(self.environment):
+            errors["environment"] = problem
+        if errors:
+            raise ValidationError(errors)
+
     @property
     def node_count(self) -> int:
         """How many nodes it has."""
@@ -67,6 +101,18 @@ class Cluster(models.Model):
     def ready_nodes(self) -> int:
         """How many of its nodes take jobs."""
         return sum(node.state == NodeState.READY for node in self.nodes.all())
+
+
+def _is_folder(path: str) -> bool:
+    place = PurePosixPath(path)
+    return place.is_absolute() and ".." not in place.parts and path.isprintable()
+
+
+def _is_range(text: str) -> bool:
+    try:
+        return bool(ipaddress.IPv4Network(text, strict=False))
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True)

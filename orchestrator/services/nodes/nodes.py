@@ -2,16 +2,12 @@
 event with its actor.
 """
 
-import ipaddress
-import re
 from datetime import UTC, datetime
-from pathlib import PurePosixPath
 
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from orchestrator import enqueue
-from orchestrator.domain.job.validation import env_problem
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Cluster, Node, Replica, User
 from orchestrator.queries.errors import NotFound
@@ -20,11 +16,6 @@ from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invali
 from orchestrator.services.nodes.joining import name_errors
 from orchestrator.services.transitions import StaleTransition, announce_node, move_node
 from worker_agent.protocol.states import NodeState
-
-CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-CLUSTER_NAME_WORDS = "Use 1 to 63 letters, digits, hyphens and underscores, a letter or digit first."
-CHECKPOINT_PLACE_WORDS = "Write an absolute path without '..', such as /mnt/checkpoints, or leave it empty."
-INTERFACE = re.compile(r"[A-Za-z0-9._:@-]{1,15}")
 
 
 def create_cluster(*, by: User, **fields: object) -> Cluster:
@@ -134,53 +125,17 @@ def _node(node_id: str) -> Node:
 def _write_cluster(cluster: Cluster, fields: dict[str, object]) -> None:
     for name, value in fields.items():
         setattr(cluster, name, value.strip() if isinstance(value, str) else value)
-    errors = cluster_errors(cluster)
     try:
         cluster.full_clean()
     except ValidationError as error:
-        wrong = {found.field for found in errors}
-        for field, messages in error.message_dict.items():
-            if field not in wrong:
-                errors += [FieldError("" if field == "__all__" else field, message) for message in messages]
-    if errors:
-        raise Invalid(errors)
+        # Of several the last is ours, in plainer words than Django's.
+        said = {"" if field == "__all__" else field: words[-1] for field, words in error.message_dict.items()}
+        raise Invalid([FieldError(field, words) for field, words in said.items()]) from error
     try:
         with transaction.atomic():
             cluster.save()
     except IntegrityError as error:
         raise Invalid([FieldError("name", "There is a cluster of that name already.")]) from error
-
-
-def cluster_errors(cluster: Cluster) -> list[FieldError]:
-    """What is wrong with a cluster's columns beyond their types. The admin asks before it saves."""
-    errors = []
-    # A name from before this rule may stay; the names are compared here, because PostgreSQL takes no NUL.
-    stored = Cluster.objects.filter(pk=cluster.pk).values_list("name", flat=True)
-    if not CLUSTER_NAME.fullmatch(cluster.name) and cluster.name not in stored:
-        errors.append(FieldError("name", CLUSTER_NAME_WORDS))
-    for name in ("description", "checkpoint_place"):
-        if "\0" in str(getattr(cluster, name)):
-            errors.append(FieldError(name, "A NUL character cannot be stored: remove it."))
-    if cluster.checkpoint_place and not _is_folder(cluster.checkpoint_place):
-        errors.append(FieldError("checkpoint_place", CHECKPOINT_PLACE_WORDS))
-    if cluster.address_range:
-        try:
-            ipaddress.IPv4Network(cluster.address_range, strict=False)
-        except ValueError:
-            errors.append(FieldError("address_range", "Write a range such as 10.0.4.0/24 (IPv4), or leave it empty."))
-    if cluster.interface and not INTERFACE.fullmatch(cluster.interface):
-        errors.append(FieldError("interface", "Write a network interface such as eth1, or leave it empty."))
-    first, last = cluster.port_first, cluster.port_last
-    if isinstance(first, int) and isinstance(last, int) and first > last:
-        errors.append(FieldError("port_last", f"The last port must not be below the first, {first}."))
-    if problem := env_problem(cluster.environment):
-        errors.append(FieldError("environment", problem))
-    return errors
-
-
-def _is_folder(path: str) -> bool:
-    place = PurePosixPath(path)
-    return place.is_absolute() and ".." not in place.parts and path.isprintable()
 
 
 def _administers(by: User) -> None:
