@@ -6,10 +6,7 @@ from here when there is none. The shim, not the agent, is the parent that matter
 """
 
 import contextlib
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +20,6 @@ from worker_agent.daemon.core import Event, ReplicaEnded, ReplicaKey, ReplicaSta
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.probes import checkpoint_place
 from worker_agent.daemon.probes.port_check import bound
-from worker_agent.daemon.settings import program_environment
 from worker_agent.daemon.transfer.checkpoint_transfer import CheckpointCache, CheckpointRefused
 from worker_agent.daemon.transfer.program_store import ProgramRefused, ProgramStore
 from worker_agent.daemon.zygotes import Zygotes
@@ -35,7 +31,15 @@ from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.records import Stream
 from worker_agent.protocol.states import Cause
 from worker_agent.replica.cleanup import end_orphans
-from worker_agent.replica.folder import ShimState, append_exit, find_exit, read_shim_state, read_stop, write_stop
+from worker_agent.replica.folder import (
+    SHIM_LOG,
+    ShimState,
+    append_exit,
+    find_exit,
+    read_shim_state,
+    read_stop,
+    write_stop,
+)
 from worker_agent.replica.leftovers import TrackedLeftover, resources_held, write_leftovers
 from worker_agent.replica.spool import Writer
 from worker_agent.replica.verdict import StopRequest
@@ -44,7 +48,6 @@ WATCH_S = 1.0
 # A shim may take 5 s for stacks, and 5 s more to see that nothing is left.
 OVERTIME_S = 15.0
 
-_SHIM_LOG = "shim.log"
 _FIRST_LOOK_S = 0.02
 _SHIM_LOG_CHARS = 1000
 
@@ -186,22 +189,8 @@ class ReplicaRunner:
         if launch.checkpoints and keeps_checkpoints(launch.spec):
             check_checkpoint_place(launch)
         _check_stop(replica)
-        pid = self._zygotes.fork(path, launch, wait=replica.stopping.wait) or self._start_cold(replica, path)
+        pid = self._zygotes.start_shim(path, launch, wait=replica.stopping.wait)
         self._adopt(replica, identify(pid))
-
-    def _start_cold(self, replica: _Replica, plan: Path) -> int:
-        _check_stop(replica)
-        with (replica.folder / _SHIM_LOG).open("wb") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "worker_agent.replica.shim", "--plan", str(plan)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=program_environment(os.environ),
-                start_new_session=True,
-            )
-        threading.Thread(target=process.wait, name=f"shim-{process.pid}", daemon=True).start()
-        return process.pid
 
     def _adopt(self, replica: _Replica, shim: Identity | None) -> None:
         """From now on this is the shim to signal; a stop that came meanwhile is passed on."""
@@ -283,5 +272,5 @@ def _check_stop(replica: _Replica) -> None:
 def _shim_log(folder: Path) -> str:
     """What the shim itself said last, if anything."""
     with contextlib.suppress(OSError):
-        return (folder / _SHIM_LOG).read_text(errors="replace").replace("\0", "").strip()[-_SHIM_LOG_CHARS:]
+        return (folder / SHIM_LOG).read_text(errors="replace").replace("\0", "").strip()[-_SHIM_LOG_CHARS:]
     return ""

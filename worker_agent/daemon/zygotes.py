@@ -1,8 +1,8 @@
-"""Warm starts: one zygote per Keras flavour, a process that has TensorFlow imported and forks shim and replica, or a
-sandbox in which a program is tried.
+"""How shims are started: warm, forked from a zygote, a process of each Keras flavour that has TensorFlow imported, or
+cold.
 
-Started by name, so TensorFlow stays out of the daemon. A zygote that dies is started again; one that is not ready in
-time, or keeps dying, is passed over and the replica starts cold.
+Zygotes are started by name, so TensorFlow stays out of the daemon. One that dies is started again; one that is not
+ready in time, or keeps dying, is passed over and the shim starts cold.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ from worker_agent.daemon.settings import program_environment, socket_path
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.states import Keras
+from worker_agent.replica.folder import SHIM_LOG
 
 READY_S = 30.0
 ANSWER_S = 3.0
@@ -76,18 +77,15 @@ class Zygote:
         """Whether it was ever asked for."""
         return self._process is not None
 
-    def fork(self, plan: Path, *, wait: Callable[[float], bool]) -> tuple[int, socket.socket] | None:
-        """The pid of a child forked for this plan, and the line on which it was asked for; None when a cold start is
-        the better way. `wait(s)` pauses, and is true when nobody waits any more."""
+    def fork(self, plan: Path, *, wait: Callable[[float], bool]) -> int | None:
+        """The pid of a shim forked for this plan; None when a cold start is the better way. `wait(s)` pauses, and is
+        true when nobody waits any more."""
         while self.ensure_running():
-            with contextlib.suppress(OSError, ValueError), contextlib.ExitStack() as failing:
-                line = failing.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
                 line.settimeout(ANSWER_S)
                 line.connect(self._socket)
                 line.sendall(f"{plan}\n".encode())
-                pid = int(line.makefile("rb", buffering=0).readline())
-                failing.pop_all()
-                return pid, line
+                return int(line.makefile("rb", buffering=0).readline())
             if time.monotonic() - self._started_at > READY_S or wait(_POLL_S):
                 return None
         return None
@@ -119,19 +117,10 @@ class Zygotes:
         """Start the usual flavour now; the other one with its first replica."""
         self._thread.start()
 
-    def fork(self, plan: Path, launch: Launch, *, wait: Callable[[float], bool]) -> int | None:
-        """The pid of a shim forked for this plan; None like `Zygote.fork`."""
-        forked = self._fork(plan, launch, wait=wait)
-        if forked is None:
-            return None
-        pid, line = forked
-        line.close()
-        return pid
-
-    def try_out(self, plan: Path, launch: Launch, *, wait: Callable[[float], bool]) -> socket.socket | None:
-        """The line to a sandbox forked for this plan, on which it says how the program ended; None like `fork`."""
-        forked = self._fork(plan, launch, wait=wait)
-        return forked[1] if forked else None
+    def start_shim(self, plan: Path, launch: Launch, *, wait: Callable[[float], bool]) -> int:
+        """The pid of a shim for this plan, with the Keras that the launch needs; `wait` as of `Zygote.fork`."""
+        zygote = self._zygotes.get(keras_of(launch.spec))
+        return (zygote.fork(plan, wait=wait) if zygote else None) or _start_cold(plan)
 
     def close(self) -> None:
         """End them; shims that were forked live on."""
@@ -141,13 +130,24 @@ class Zygotes:
         for zygote in self._zygotes.values():
             zygote.close()
 
-    def _fork(self, plan: Path, launch: Launch, *, wait: Callable[[float], bool]) -> tuple[int, socket.socket] | None:
-        zygote = self._zygotes.get(keras_of(launch.spec))
-        return zygote.fork(plan, wait=wait) if zygote else None
-
     def _keep(self) -> None:
         while not self._closing.is_set():
             for flavour, zygote in self._zygotes.items():
                 if flavour is Keras.KERAS3 or zygote.is_started:
                     zygote.ensure_running()
             self._closing.wait(CHECK_EVERY_S)
+
+
+def _start_cold(plan: Path) -> int:
+    """What it says itself is in `shim.log`."""
+    with (plan.parent / SHIM_LOG).open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "worker_agent.replica.shim", "--plan", str(plan)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=program_environment(os.environ),
+            start_new_session=True,
+        )
+    threading.Thread(target=process.wait, name=f"shim-{process.pid}", daemon=True).start()
+    return process.pid

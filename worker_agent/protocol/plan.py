@@ -12,11 +12,10 @@ LEASE_GRACE_S = 5.0
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan's program is not run, but looked at once in a sandbox, for `time_s`; `trains` as in `Probe`. `gpus` says
-    that the node has GPUs, though the program does not see them there."""
+    """The plan's program is not run, but looked at once, within limits; `trains` as in `Probe`. `gpus` says that the
+    node has GPUs, though the program does not see them there."""
 
     trains: bool
-    time_s: float
     gpus: bool = True
 
 

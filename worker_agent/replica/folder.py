@@ -1,8 +1,8 @@
 """What a replica's folder on the node holds besides its plan, and how shim and daemon write it.
 
 `shim.json` (who the shim is), `stop.json` (that it is to end, and why), `shim.lock` (held by the shim while it lives),
-the spool with its last record, and the datagram that wakes the shipper. Where a program is only tried: what it printed,
-and what was found.
+the spool with its last record, and the datagram that wakes the shipper. `shim.log` is what a shim that was started cold
+says itself; `result.json` what was found where a program is only tried.
 """
 
 import time
@@ -21,7 +21,7 @@ from worker_agent.replica.verdict import StopRequest
 
 PLAN_FILE = "plan.json"
 LOCK_FILE = "shim.lock"
-OUTPUT_FILE = "output.log"
+SHIM_LOG = "shim.log"
 RESULT_FILE = "result.json"
 
 T = TypeVar("T")

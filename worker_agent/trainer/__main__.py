@@ -12,6 +12,7 @@ from worker_agent.trainer.emit import PrintSink, SpoolSink
 from worker_agent.trainer.outcome import ExitCode, TrainingFailed, leave
 from worker_agent.trainer.process import conduct
 from worker_agent.trainer.training_run import from_plan
+from worker_agent.trainer.trial.build import build
 
 
 def main(arguments: list[str]) -> int:
@@ -35,8 +36,10 @@ def main(arguments: list[str]) -> int:
 
 
 def run_plan(path: Path) -> int:
-    """One replica of a job, as its agent planned it. The environment is the shim's."""
+    """One replica of a job, or a trial of its program, as the agent planned it. The environment is the shim's."""
     plan = codec.decode_plan(path.read_bytes())
+    if plan.trial is not None:
+        return build(plan, plan.trial)
     stacks.listen(Path(plan.folder))
     run = from_plan(plan, cores=os.cpu_count() or 1)
     return conduct(run, SpoolSink(Path(plan.spool) / Stream.TRAINER, plan.notify))

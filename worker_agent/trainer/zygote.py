@@ -2,9 +2,7 @@
 
 Started by the daemon by name, one per Keras flavour: `python -m worker_agent.trainer.zygote --flavour keras3 --socket
 PATH --parent PID`. The socket exists when it is ready. A client connects, sends a plan's path and a newline, and reads
-one line: the pid of the shim that now owns the replica (in a session of its own, as after a cold start). Where the plan
-is of a trial, it is the pid of a sandbox, which says with a second line how the program ended, and ends the program
-when the client closes the connection.
+one line: the pid of the shim that now owns the replica (in a session of its own, as after a cold start).
 
 The zygote never runs a TensorFlow operation and makes no graph: a first `tf.Graph` starts a thread, an operation or a
 gradient several, and threads do not survive a fork. It ends when its parent is gone, also one that was gone before this
@@ -23,20 +21,17 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from worker_agent.protocol import codec
 from worker_agent.protocol.job.strategies import STRATEGIES
-from worker_agent.protocol.plan import Plan, Trial
+from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.states import Keras, Kind
-from worker_agent.replica.folder import OUTPUT_FILE
 from worker_agent.replica.shim import supervise
-from worker_agent.replica.training_process import become_child, training_environment
+from worker_agent.replica.training_process import become_child
 from worker_agent.trainer.outcome import ExitCode
 from worker_agent.trainer.script import launcher
 from worker_agent.trainer.training_run import from_plan
-from worker_agent.trainer.trial import build as trial_build
 
 REQUEST_BYTES = 4096
 REQUEST_S = 2.0
@@ -113,7 +108,7 @@ def serve(path: Path, *, parent: int) -> None:
 
 
 def _answer(door: socket.socket, guest: socket.socket) -> None:
-    """Fork a shim, or a sandbox, for the plan that is asked for; a request that cannot be read is dropped."""
+    """Fork a shim for the plan that is asked for; a request that cannot be read is dropped."""
     guest.settimeout(REQUEST_S)
     try:
         request = guest.makefile("rb").readline(REQUEST_BYTES).decode().strip()
@@ -126,13 +121,10 @@ def _answer(door: socket.socket, guest: socket.socket) -> None:
     pid = os.fork()
     if pid == 0:
         door.close()
-        if plan.trial is not None:
-            _be_sandbox(plan, plan.trial, guest)
         guest.close()
         _be_shim(plan, Path(request))
-    if plan.trial is None:
-        with contextlib.suppress(OSError):
-            guest.sendall(f"{pid}\n".encode())
+    with contextlib.suppress(OSError):
+        guest.sendall(f"{pid}\n".encode())
 
 
 def _be_shim(plan: Plan, path: Path) -> None:
@@ -219,30 +211,6 @@ def _redirect(output: int) -> None:
     for number, descriptor in enumerate((silence, output, output)):
         os.dup2(descriptor, number)
     os.umask(0o022)
-
-
-def _be_sandbox(plan: Plan, trial: Trial, line: socket.socket) -> None:
-    """In the first child: leave the zygote's session, try the program out, say how it ended, and never return."""
-    try:
-        os.setsid()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        line.sendall(f"{os.getpid()}\n".encode())
-        _redirect(os.open(Path(plan.folder) / OUTPUT_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-        environment = training_environment(plan, dict(os.environ))
-        if needs_fresh_import(plan):
-            os.dup2(line.fileno(), 0)
-            command = [sys.executable, "-P", "-m", "worker_agent.trainer.trial.build", plan.folder]
-            os.execve(sys.executable, command, environment)
-        trial_build.try_out(plan, trial, partial(_build_warm, plan, trial), environment, line)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(0)
-
-
-def _build_warm(plan: Plan, trial: Trial, environment: dict[str, str]) -> int:
-    _be_trainer(environment, 1)
-    return trial_build.build(plan, trial)
 
 
 def _collect_children() -> None:

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from tests.agent.plans import make_launch, make_plan, make_spec
-from worker_agent.machine.sandbox import NO_NETWORK
 from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.plan import Trial
 from worker_agent.protocol.states import Kind, Strategy
@@ -75,14 +74,14 @@ GANG = {"strategy": Strategy.MULTI_WORKER_MIRRORED, "workers": 2, "global_batch_
 IN_TF_KERAS = ("tf_keras", "own step on servers", "few filtered for servers")
 
 PROGRAM = f"""
-import os, sys
+import sys
 from pathlib import Path
 from worker_agent.protocol.codec import decode_plan
-from worker_agent.trainer.trial.build import build
+from worker_agent.trainer.trial import build
+build.confine = lambda **limits: True  # without a network, and for all cases
 for folder in sys.argv[1:]:
-    os.environ["{NO_NETWORK}"] = "1"
     plan = decode_plan((Path(folder) / "{PLAN_FILE}").read_bytes())
-    build(plan, plan.trial)
+    build.build(plan, plan.trial)
 """
 
 
@@ -187,7 +186,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
         folder = root / f"case{number}"
         plan = make_plan(folder, make_launch(spec=make_spec(**fields), devices=[]))
         Path(plan.entry).write_text(text)
-        trial = Trial(trains=not name.endswith("not trained"), time_s=0)
+        trial = Trial(trains=not name.endswith("not trained"))
         plan = msgspec.structs.replace(plan, trial=trial)
         (folder / PLAN_FILE).write_bytes(encode_plan(plan))
         folders.append((name, folder))

@@ -1,43 +1,40 @@
-"""Builds a job's program once on this node, in a sandbox: a preflight's look at what only running it can show.
+"""Builds a job's program once on this node: a preflight's look at what only running it can show.
 
-The program lies in a folder of its own and runs on the CPU, without TF_CONFIG (`worker_agent/trainer/trial`). Its
-sandbox is forked by the zygote, or started cold where there is none; what a program that has ended its sandbox leaves
-running is ended here, by the TMPDIR that it has to itself. Called by `prober.py`, one program at a time.
+The program lies in a folder of its own and runs under a shim of its own, as every replica does, but on the CPU, without
+TF_CONFIG, and within limits (`worker_agent/trainer/trial`). Called by `prober.py`, one program at a time.
 """
 
 import contextlib
-import os
-import select
+import math
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import psutil
 import structlog
 
-from worker_agent.daemon.settings import program_environment
 from worker_agent.daemon.transfer.program_store import ProgramRefused, ProgramStore
 from worker_agent.daemon.zygotes import Zygotes
-from worker_agent.machine.sandbox import TIMED_OUT
+from worker_agent.machine.processes import identify, is_alive, send_signal
 from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.commands import Launch, Probe
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.plan import Plan, Trial, plan_in
-from worker_agent.replica.cleanup import end_using
-from worker_agent.replica.folder import OUTPUT_FILE, PLAN_FILE, RESULT_FILE
-from worker_agent.replica.training_process import training_environment
+from worker_agent.protocol.plan import Trial, plan_in
+from worker_agent.protocol.states import Cause
+from worker_agent.replica.cleanup import SCRATCH, end_orphans, end_using
+from worker_agent.replica.folder import PLAN_FILE, RESULT_FILE, find_exit, read_shim_state, write_stop
+from worker_agent.replica.verdict import StopRequest
 
 BUSY_S = 20.0
 
-_OUTPUT_CHARS = 500
+_GRACE_S = 0.5
+_OVERTIME_S = 15.0
 _TICK_S = 0.1
-_END_S = 10.0
 
 log = structlog.get_logger("building")
 
@@ -58,6 +55,8 @@ class Builder:
         self._code = code
         self._zygotes = zygotes
         self._lock = threading.Lock()
+        for folder in self._root.glob("*"):  # of an agent that was killed
+            end_using(folder / SCRATCH)
         shutil.rmtree(self._root, ignore_errors=True)
 
     def build(self, probe: Probe, *, wait: Callable[[float], bool], gpus: bool = True) -> Built:
@@ -67,67 +66,57 @@ class Builder:
             finding = Finding("the program was not built", why, "Check again in a moment", blocks=False)
             return Built([finding], tried=False)
         folder = self._root / str(probe.preflight_id)
-        scratch = folder / "scratch"
         try:
-            scratch.mkdir(parents=True, mode=0o700)
-            return self._build(probe, folder, Trial(trains=probe.trains, time_s=probe.build_limit_s, gpus=gpus), wait)
+            return self._build(probe, folder, Trial(trains=probe.trains, gpus=gpus), wait)
         except ProgramRefused as error:
-            why = str(error)[:1].lower() + str(error)[1:].rstrip(".")
+            why = _clause(str(error))
             return Built([Finding("the program did not reach the node", why, "Check again")], tried=False)
         finally:
-            if left := end_using(scratch):
-                log.warning("not all of a tried program could be ended", left=[each.leftover.words for each in left])
             shutil.rmtree(folder, ignore_errors=True)
             self._lock.release()
 
     def _build(self, probe: Probe, folder: Path, trial: Trial, wait: Callable[[float], bool]) -> Built:
-        launch = Launch(command_id=0, replica_id=0, job_id=0, attempt=0, spec=probe.spec, env=probe.env)
-        plan = plan_in(folder, launch, notify="", trial=trial)
-        self._code.install(probe.spec.code, folder / "code", wait=wait)
+        spec = msgspec.structs.replace(probe.spec, time_limit_s=math.ceil(probe.build_limit_s))
+        launch = Launch(command_id=0, replica_id=0, job_id=0, attempt=0, spec=spec, env=probe.env)
+        plan = plan_in(folder, launch, notify="", kill_grace_s=_GRACE_S, trial=trial)
+        for part in (plan.scratch, plan.spool, plan.artifacts):
+            Path(part).mkdir(parents=True, mode=0o700)
+        self._code.install(spec.code, Path(plan.code), wait=wait)
         (folder / PLAN_FILE).write_bytes(encode_plan(plan))
-        if line := self._zygotes.try_out(folder / PLAN_FILE, launch, wait=wait):
-            code = _ended(line, wait=wait)
-        else:
-            process, line = _start_cold(plan)
-            with process:
-                code = _ended(line, wait=wait)
-        if code == TIMED_OUT:
-            why = f"it was still loading after {trial.time_s:g} s, and was ended"
+        self._run(folder, launch, wait)
+        end = find_exit(Path(plan.spool))
+        if end is not None and end.cause in (Cause.TIME_LIMIT, Cause.STOPPED):
+            why = f"it was still loading after {spec.time_limit_s} s, and was ended"
             remedy = "Start it, if it may take that long"
             finding = Finding("the program was not built in time", why, remedy, blocks=False)
             return Built([finding], tried=not wait(0.0))
-        try:
+        with contextlib.suppress(OSError, msgspec.DecodeError):
             return msgspec.json.decode((folder / RESULT_FILE).read_bytes(), type=Built)
-        except (OSError, msgspec.DecodeError):
-            return Built([_died(code, folder)])
+        why = _clause(end.message) if end is not None else "nobody knows how: it ended who watched over it, too"
+        if end is not None and end.ending is not None and end.ending.last_lines:
+            why += f"; it said last: {end.ending.last_lines.splitlines()[-1]}"
+        remedy = "Try the program on one machine first"
+        return Built([Finding("building the program ended its process", why, remedy)])
+
+    def _run(self, folder: Path, launch: Launch, wait: Callable[[float], bool]) -> None:
+        """Until its shim has ended, and with that all that it started."""
+        shim = identify(self._zygotes.start_shim(folder / PLAN_FILE, launch, wait=wait))
+        over_at = time.monotonic() + launch.spec.time_limit_s + _OVERTIME_S
+        is_asked = False
+        while shim is not None and is_alive(shim):
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(shim.pid).wait(_TICK_S)
+            if wait(0.0) and not is_asked:
+                is_asked = True
+                stop = StopRequest(at=time.time(), cause=Cause.STOPPED, reason="", grace_s=_GRACE_S)
+                write_stop(folder, stop)
+                send_signal(shim, signal.SIGTERM)
+            if time.monotonic() > over_at:
+                send_signal(shim, signal.SIGKILL)
+        state = read_shim_state(folder)
+        if find_exit(folder / "spool") is None and state is not None and (left := end_orphans(folder, launch, state)):
+            log.warning("not all of a tried program could be ended", left=[each.leftover.words for each in left])
 
 
-def _start_cold(plan: Plan) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    ours, theirs = socket.socketpair()
-    environment = training_environment(plan, program_environment(os.environ))
-    command = [sys.executable, "-P", "-m", "worker_agent.trainer.trial.build", plan.folder]
-    with theirs, (Path(plan.folder) / OUTPUT_FILE).open("wb") as output:
-        process = subprocess.Popen(
-            command, env=environment, stdin=theirs.fileno(), stdout=output, stderr=output, start_new_session=True
-        )
-    return process, ours
-
-
-def _ended(line: socket.socket, *, wait: Callable[[float], bool]) -> int:
-    """How the program in the sandbox at the other end ended; that is asked to end it when nobody waits any more."""
-    with line, contextlib.suppress(OSError, ValueError):
-        while not select.select([line], [], [], _TICK_S)[0]:
-            if wait(0.0):
-                line.shutdown(socket.SHUT_WR)
-                line.settimeout(_END_S)
-                break
-        return int(line.makefile("rb").readline())
-    return -signal.SIGKILL  # it was killed before it could say anything
-
-
-def _died(code: int, folder: Path) -> Finding:
-    said = (folder / OUTPUT_FILE).read_text(errors="replace").strip().splitlines()
-    last = f"; it said last: {said[-1][:_OUTPUT_CHARS]}" if said else ""
-    number = code - 128 if code > 128 else -code  # the program's end, or the sandbox's own
-    how = f"signal {number} ended it" if number > 0 else f"it left with status {code}"
-    return Finding("building the program ended its process", f"{how}{last}", "Try the program on one machine first")
+def _clause(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:].rstrip(".")

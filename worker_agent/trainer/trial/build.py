@@ -1,32 +1,26 @@
-"""Builds a job's program once, in a sandbox, and says what it found.
+"""Builds a job's program once and says what it found: the training process of a plan that is a trial.
 
-Warm, the zygote forks the sandbox and calls `try_out`. Cold, the agent starts `python -m
-worker_agent.trainer.trial.build FOLDER`, whose stdin is the line to it. FOLDER holds a plan (of no replica) and the
-code; the answer is `FOLDER/result.json`: findings, and facts in words. Of a script only what can be seen without
-running it is looked at.
+It has limits of its own; the answer is `result.json` in the plan's folder: findings, and facts in words. Of a script
+only what can be seen without running it is looked at.
 """
 
 import ast
 import importlib.util
 import os
-import socket
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import msgspec
 import psutil
 
-from worker_agent.machine import sandbox
-from worker_agent.machine.sandbox import Become
-from worker_agent.protocol import codec
+from worker_agent.machine.sandbox import confine
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.requirements import lines_of
 from worker_agent.protocol.plan import Plan, Trial
 from worker_agent.protocol.states import Keras, Kind
-from worker_agent.replica.folder import PLAN_FILE, RESULT_FILE
+from worker_agent.replica.folder import RESULT_FILE
 from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.script import launcher
 from worker_agent.trainer.setup import keras_alias
@@ -37,24 +31,14 @@ MEMORY_BYTES_MIN = 4 << 30
 LOWEST_PRIORITY = 19
 
 
-def try_out(plan: Plan, trial: Trial, become: Become, environment: dict[str, str], line: socket.socket) -> None:
-    """Run the program in a sandbox, and say on the line how it ended. One that is trained stands behind whatever trains
-    here: no job waits for it."""
-    os.chdir(plan.code)
-    code = sandbox.run(
-        become,
-        environment,
-        line,
-        time_s=trial.time_s,
+def build(plan: Plan, trial: Trial) -> int:
+    """As far as the program goes: the first thing that fails is a finding, and the last one. Writes the answer; the
+    status to leave with. One that is trained stands behind whatever trains here: no job waits for it."""
+    offline = confine(
+        time_s=plan.launch.spec.time_limit_s,
         memory_bytes=max(MEMORY_BYTES_MIN, psutil.virtual_memory().available // 2),
         nice=LOWEST_PRIORITY if trial.trains else 0,
     )
-    line.sendall(f"{code}\n".encode())
-
-
-def build(plan: Plan, trial: Trial) -> int:
-    """As far as the program goes: the first thing that fails is a finding, and the last one. Writes the answer."""
-    offline = bool(os.environ.pop(sandbox.NO_NETWORK, ""))  # the program sees what it would see in training
     run = from_plan(plan, cores=os.cpu_count() or 1)
     assessment = Assessment(run, offline=offline, gpus=trial.gpus)
     try:
@@ -93,20 +77,3 @@ def _imports(entry: Path) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [node.module]
         yield from dict.fromkeys(name.partition(".")[0] for name in names)
-
-
-def main(folder: Path) -> None:
-    """The cold start."""
-    plan = codec.decode_plan((folder / PLAN_FILE).read_bytes())
-    if plan.trial is not None:
-        line = socket.socket(fileno=os.dup(0))
-        try_out(plan, plan.trial, partial(_build_cold, plan, plan.trial), dict(os.environ), line)
-
-
-def _build_cold(plan: Plan, trial: Trial, environment: dict[str, str]) -> int:
-    os.environ.update(environment)
-    return build(plan, trial)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
