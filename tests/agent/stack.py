@@ -50,7 +50,7 @@ from pathlib import Path
 from worker_agent.daemon.settings import AgentIdentity
 from worker_agent.protocol.codec import decode_plan, encode
 from worker_agent.protocol.records import Phase, Points
-from worker_agent.replica.shim import notify
+from worker_agent.replica.spool import notify
 from worker_agent.replica.spool import Writer
 
 plan = decode_plan(Path(sys.argv[2]).read_bytes())
