@@ -141,7 +141,7 @@ class Job(Schema):
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
-    spec: Spec  # type: ignore[valid-type]
+    spec: Spec  # type: ignore[valid-type]  # made from the fields' own table
 
 
 class JobPage(Schema):

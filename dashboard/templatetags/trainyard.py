@@ -223,11 +223,11 @@ def share(seconds: float, span_s: float, since: float = 0.0) -> str:
 
 
 def _number(value: object) -> float | None:
-    if value is None or value == "" or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        return float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        return float(value)
+    except ValueError:
         return None
 
 

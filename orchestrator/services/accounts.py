@@ -72,7 +72,7 @@ def user_for_session(session_key: str) -> User | None:
 
     Read from the database each time, so that an open socket can ask again.
     """
-    user = get_user(SimpleNamespace(session=SessionStore(session_key)))  # type: ignore[arg-type]
+    user = get_user(SimpleNamespace(session=SessionStore(session_key)))  # type: ignore[arg-type]  # all it reads
     return user if isinstance(user, User) and user.is_active else None
 
 

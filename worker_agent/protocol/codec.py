@@ -3,7 +3,7 @@
 A sender cannot add unknown fields (they are struct fields); a receiver ignores fields of newer peers.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -54,7 +54,7 @@ def decode_plan(data: bytes) -> Plan:
     return _decode(_plan, data)
 
 
-def plain(message: object) -> object:
+def plain(message: object) -> Any:
     """A message as builtin types (for JSON columns): enums become strings, structs become dicts."""
     return msgspec.to_builtins(message)
 

@@ -179,7 +179,7 @@ def _be_trainer(environment: dict[str, str], output: int) -> None:
     """In the second child: the environment, the output and the import path a cold start would have."""
     _redirect(output)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True, write_through=True)  # type: ignore[union-attr]
+        stream.reconfigure(line_buffering=True, write_through=True)  # type: ignore[union-attr]  # two files
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ.clear()
     os.environ.update(environment)

@@ -22,7 +22,7 @@ class Verdict(StrEnum):
 def fingerprint(spec: JobSpec, environment: Mapping[str, object]) -> str:
     """64 hexadecimal digits; `environment` is what the cluster sets beside the job. The learning rate counts only as
     asked for or not, and the program by its content."""
-    read = dict(plain(spec))  # type: ignore[call-overload]
+    read = dict(plain(spec))
     for row in FIELDS.values():
         if not row.rebuilds:
             del read[row.name]

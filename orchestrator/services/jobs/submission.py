@@ -158,7 +158,7 @@ def _spec(values: Mapping[str, object], broken: set[str], *, cluster: str, progr
     script = program.script if program else None
     if script and sound.get("keras") is None:
         sound["keras"] = script.proposed_keras(Strategy(str(sound["strategy"])))
-    return JobSpec(**{"name": "-"} | sound | {"cluster": cluster, "code": reference})  # type: ignore[arg-type]
+    return JobSpec(**{"name": "-"} | sound | {"cluster": cluster, "code": reference})  # type: ignore[arg-type]  # checked
 
 
 def _findings(asked: JobSpec, view: ClusterView | None, program: Program | None) -> list[Finding]:
