@@ -55,7 +55,7 @@ class Folded:
     fields: list[dict[str, object]]
 
 
-@register.inclusion_tag("dashboard/parts/_field.html")
+@register.inclusion_tag("dashboard/fields/_field.html")
 def field(
     form: Form,
     name: str,
@@ -92,7 +92,7 @@ def field(
     }
 
 
-@register.inclusion_tag("dashboard/parts/_field.html")
+@register.inclusion_tag("dashboard/fields/_field.html")
 def job_field(
     form: JobForm, name: str, options: Iterable[tuple[str, str]] = (), *, is_legend: bool = False
 ) -> dict[str, object]:
@@ -100,7 +100,7 @@ def job_field(
     return _drawn(form, ROWS[name], options) | {"is_legend": is_legend}
 
 
-@register.inclusion_tag("dashboard/new_job/_fields.html")
+@register.inclusion_tag("dashboard/fields/_fields.html")
 def job_fields(form: JobForm, group: str, **options: Iterable[tuple[str, str]]) -> dict[str, object]:
     """All fields of a part of the form, what is folded behind the rest; `options` are choices by the field's name."""
     rows = [row for row in ROWS.values() if row.group == group]
@@ -111,7 +111,7 @@ def job_fields(form: JobForm, group: str, **options: Iterable[tuple[str, str]]) 
     }
 
 
-@register.inclusion_tag("dashboard/parts/_field.html")
+@register.inclusion_tag("dashboard/fields/_field.html")
 def drawn(context: dict[str, object]) -> dict[str, object]:
     """A field that was put together before."""
     return context
@@ -179,7 +179,7 @@ def value_of(form: Form, name: str) -> str:
     return form.value(name)
 
 
-@register.inclusion_tag("dashboard/parts/_field.html")
+@register.inclusion_tag("dashboard/fields/_field.html")
 def param_field(form: Form, param: ParamInfo) -> dict[str, object]:
     """The field of a hyper-parameter that a program declares."""
     kinds = {"int": "int", "float": "float", "bool": "check", "choice": "select", "str": "text"}

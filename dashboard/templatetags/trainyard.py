@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from dashboard.tones import EVENT_STATES, SHAPES, TONES, tone_of
 from orchestrator.domain.gang.reasons import sentence_in
 from worker_agent.protocol.job.strategies import label
 
@@ -21,17 +22,6 @@ register = template.Library()
 NARROW = "\u202f"
 MINUS = "\u2212"
 MISSING = "\u2013"
-STATES_OF_TONES = {
-    "grey": ("submitted", "stopping", "stopped", "free", "assigned", "exited"),
-    "teal": ("launching", "starting"),
-    "blue": ("running", "held"),
-    "violet": ("restarting", "draining"),
-    "amber": ("pausing", "paused", "cordoned", "dirty"),
-    "green": ("succeeded", "completed", "ready"),
-    "red": ("failed", "lost"),
-}
-TONES = {state: colour for colour, states in STATES_OF_TONES.items() for state in states}
-SHAPES = {"completed": "succeeded", "assigned": "submitted", "starting": "launching", "exited": "stopped"}
 METRICS_SHOWN = 4
 HEADLINE_CHARS = 200
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
@@ -41,7 +31,7 @@ SPARK_WIDTH, SPARK_HEIGHT = 100, 28
 @register.filter
 def tone(status: str) -> str:
     """The signal colour of a state."""
-    return TONES.get(status, "grey")
+    return tone_of(status)
 
 
 @register.filter
@@ -67,6 +57,12 @@ def event_state(kind: str) -> str:
     """The state that an event such as `job_failed` speaks of, "" where it speaks of none."""
     state = str(kind).partition("_")[2]
     return state if state in TONES else ""
+
+
+@register.simple_tag
+def event_states() -> tuple[str, ...]:
+    """What an event of a job or of a process may lead to."""
+    return EVENT_STATES
 
 
 @register.filter
@@ -220,6 +216,18 @@ def bar(share_percent: float, colour: str = "blue") -> SafeString:
 def share(seconds: float, span_s: float, since: float = 0.0) -> str:
     """The part of a span in percent, for the geometry of pictures."""
     return f"{max(0.0, min(100.0, (float(seconds) - since) / span_s * 100)):.3f}"
+
+
+@register.inclusion_tag("dashboard/parts/_empty.html")
+def empty_state(title: str, text: str, href: str = "", action: str = "") -> dict[str, str]:
+    """What stands where there is nothing yet, and the one next step if there is one."""
+    return {"title": title, "text": text, "href": href, "action": action}
+
+
+@register.inclusion_tag("dashboard/parts/_chart.html")
+def chart(key: str, title: str, unit: str, summary: str, tools: str = "") -> dict[str, str]:
+    """A chart card that a module of the page fills; `summary` is what it says in words, `tools` what it offers."""
+    return {"key": key, "title": title, "unit": unit, "summary": summary, "tools": tools}
 
 
 def _number(value: object) -> float | None:

@@ -11,6 +11,7 @@ from tests.environment import ROOT
 from worker_agent.protocol.states import JobStatus, NodeState, ReplicaStatus, Strategy
 
 LINES_PER_MODULE = 400
+CHARACTERS_PER_TEMPLATE_LINE = 160
 SIBLINGS = 14
 SOURCES = ("dashboard", "orchestrator", "worker_agent", "trainyard", "examples", "benchmarks", "tests", "scripts")
 
@@ -43,6 +44,16 @@ def test_no_folder_holds_more_than_14_files_of_code() -> None:
 
 def test_the_dashboard_asks_no_table_by_itself() -> None:
     assert not [path for path in ROOT.glob("dashboard/**/*.py") if ".objects" in path.read_text()]
+
+
+def test_no_line_of_a_template_is_longer_than_160_characters() -> None:
+    long = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in files_of(".html")
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if len(line) > CHARACTERS_PER_TEMPLATE_LINE
+    ]
+    assert long == []
 
 
 def test_every_module_says_what_lives_there() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from dashboard.templatetags.trainyard import duration, headline, tone
+from dashboard.templatetags.trainyard import duration, headline
 from orchestrator.domain.gang.reasons import sentence_in
 from orchestrator.domain.lifecycle import TERMINAL_JOB
 from orchestrator.queries.jobs import first_at_work, progress_of, remaining_s
@@ -13,7 +13,6 @@ from worker_agent.protocol.causes import Blame, row_of
 from worker_agent.protocol.job.gang_shape import device_count
 from worker_agent.protocol.states import Cause, JobStatus
 
-NOT_YET = frozenset({JobStatus.SUBMITTED, JobStatus.LAUNCHING})
 SAYS_WHY = frozenset(JobStatus) - {JobStatus.LAUNCHING, JobStatus.RUNNING, JobStatus.SUCCEEDED}
 
 
@@ -23,7 +22,6 @@ class JobRow:
 
     job: Job
     percent: float | None
-    tone: str
     remaining_s: float | None
     loss: object
     note: str
@@ -44,7 +42,6 @@ class JobRow:
         return cls(
             job=job,
             percent=None if progress is None else progress * 100,
-            tone="blue" if job.status in NOT_YET else tone(job.status),
             remaining_s=remaining_s(job, now=now),
             loss=job.metrics.get("loss"),
             note=note_of(job),

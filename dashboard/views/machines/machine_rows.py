@@ -7,6 +7,7 @@ from datetime import datetime
 
 from django.urls import reverse
 
+from dashboard.tones import HEAT_TONES, tone_of_heat
 from dashboard.views.tiles import Tile
 from orchestrator.domain.words import counted
 from orchestrator.queries.machines import Slot
@@ -188,7 +189,8 @@ def _reading(gpu: GpuSample, memory_bytes: int) -> dict[str, float | str]:
         "memory_share": min(100.0, 100 * gpu.memory_bytes / (memory_bytes or 1)),
         "heat": heat,
         "heat_share": min(100.0, max(0.0, (heat - 20) / 70 * 100)),
-        "heat_tone": "red" if heat >= 85 else "amber" if heat >= 80 else "blue",
+        "heat_tone": tone_of_heat(heat),
+        "heat_tones": " ".join(f"{from_c}:{tone}" for from_c, tone in HEAT_TONES),
         "power_w": gpu.power_w,
     }
 

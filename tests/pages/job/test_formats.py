@@ -16,6 +16,9 @@ from dashboard.templatetags.trainyard import (
     sparkline,
     when,
 )
+from dashboard.tones import SHAPES, TONES
+from tests.environment import ROOT
+from worker_agent.protocol.states import JobStatus, NodeState, ReplicaStatus
 
 
 @pytest.mark.parametrize(
@@ -98,3 +101,10 @@ def test_words_of_jobs() -> None:
     ]
     assert headline("It broke. The last lines it wrote:\nTraceback") == "It broke."
     assert len(headline("x" * 900)) == 201
+
+
+def test_every_state_has_a_colour_and_a_silhouette() -> None:
+    sprite = (ROOT / "dashboard/static/dashboard/icons.svg").read_text()
+    for state in (*JobStatus, *ReplicaStatus, *NodeState):
+        assert state.value in TONES
+        assert f'id="st-{SHAPES.get(state, state)}"' in sprite

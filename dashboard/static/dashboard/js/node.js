@@ -67,6 +67,13 @@ function paint() {
   rate("sent", num(latest.network_sent_bps));
   for (const gpu of latest.gpus) device(gpu);
 }
+// `tones` is the server's table, "-273:blue 80:amber 85:red": which colour from which temperature on.
+const toneOfHeat = (tones, heat) =>
+  tones
+    .split(" ")
+    .map((each) => each.split(":"))
+    .filter(([from]) => heat >= from)
+    .at(-1)[1];
 function device(gpu) {
   const tile = $(`[data-device="${gpu.index}"] dl`);
   if (!tile) return;
@@ -81,7 +88,7 @@ function device(gpu) {
   wide(0, num(gpu.utilisation));
   if (total) wide(1, (gpu.memory_bytes / GB / total) * 100);
   wide(2, ((heat - 20) / 70) * 100);
-  bars[2].dataset.tone = heat >= 85 ? "red" : heat >= 80 ? "amber" : "blue";
+  bars[2].dataset.tone = toneOfHeat(tile.dataset.heatTones, heat);
 }
 const plan = painter(paint);
 function sample(s) {

@@ -3,7 +3,7 @@ import { $, $$ } from "./dom.js";
 import { localTimes } from "./format.js";
 import { live } from "./live.js";
 import { palette } from "./palette.js";
-import { tendPrinted, toast } from "./toast.js";
+import { complain, tendPrinted, toast } from "./toast.js";
 
 const root = document.documentElement;
 
@@ -47,7 +47,7 @@ addEventListener("click", (e) => {
   if (d.copy)
     navigator.clipboard?.writeText($(d.copy).textContent.trim()).then(
       () => toast("Copied"),
-      () => toast("Copy failed", "Select the text and copy it by hand.", "red", "warning"),
+      () => complain("Copy failed", "Select the text and copy it by hand."),
     );
 });
 // A pressed button says so until the answer comes, and cannot be pressed twice.

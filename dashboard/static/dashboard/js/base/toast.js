@@ -1,6 +1,8 @@
 // Messages at the corner: what happened. They go after 6 s, are held under the pointer or focus, and can be sent away.
 import { $, $$, icon, make } from "./dom.js";
 
+// What went wrong, and what to do.
+export const complain = (title, text) => toast(title, text, "red", "warning");
 export function toast(title, text = "", tone = "grey", shape = "info") {
   const t = make("div", { class: "ty-toast", "data-tone": tone }, icon(shape), make("strong", {}, title));
   if (text) t.append(make("p", {}, text));

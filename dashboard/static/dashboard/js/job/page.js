@@ -1,6 +1,6 @@
 // The job page, alive: one socket brings a snapshot, then what is newer. Numbers travel in the events; when the state
 // changes, the printed parts are fetched again.
-import { $, $$, icon, make } from "../base/dom.js";
+import { $, $$, make } from "../base/dom.js";
 import { bytes, clock, figure, group, localTimes, num, percent, replicaName, span } from "../base/format.js";
 import { painter, say, setText } from "../base/live.js";
 import { refresher, swapAll } from "../base/parts.js";
@@ -10,22 +10,6 @@ import { jobCharts } from "./charts.js";
 import { gantt } from "./gantt.js";
 import { logViewer } from "./log.js";
 
-const TONES = {
-  submitted: "grey",
-  launching: "teal",
-  running: "blue",
-  restarting: "violet",
-  pausing: "amber",
-  paused: "amber",
-  stopping: "grey",
-  succeeded: "green",
-  failed: "red",
-  stopped: "grey",
-  lost: "red",
-  assigned: "grey",
-  starting: "teal",
-  exited: "grey",
-};
 const RECENT_S = 900,
   AFTER_S = 10;
 
@@ -127,14 +111,11 @@ function addSample(node, sample) {
 function addEvent(event) {
   const list = $("[data-events]");
   if ($(`[data-event="${+event.id}"]`, list)) return;
-  const state = event.event_kind.slice(event.event_kind.indexOf("_") + 1),
-    known = state in TONES,
-    at = new Date(event.at);
-  const mark = make("span", { class: "ty-status", "data-tone": TONES[state] ?? "grey" });
-  if (known)
-    mark.append(
-      icon(`st-${{ assigned: "submitted", starting: "launching", exited: "stopped" }[state] ?? state}`, "ty-shape"),
-    );
+  const at = new Date(event.at),
+    state = event.event_kind.slice(event.event_kind.indexOf("_") + 1);
+  const mark =
+    $(`[data-state="${CSS.escape(state)}"]`, $("#event-marks").content)?.cloneNode(true) ??
+    make("span", { class: "ty-status" });
   // Two events may arrive the other way round: each has its place by its number.
   const after = $$("[data-event]", list).find((el) => +el.dataset.event > +event.id) ?? null;
   list.insertBefore(

@@ -1,7 +1,7 @@
 // New job: the server works out what the form implies while it is filled in; this module asks, and puts the answer in
 // place. Errors stand only at fields that were touched, until the form has been refused once: then at every field.
 import { $, $$ } from "../base/dom.js";
-import { toast } from "../base/toast.js";
+import { complain } from "../base/toast.js";
 import { keep, restore } from "./draft.js";
 import { changed, check, whyNot } from "./preflight.js";
 
@@ -59,8 +59,8 @@ async function ask() {
   showErrors();
 }
 function unanswered(problem) {
-  if (problem.message === "401" || problem.message === "403") return toast("Signed out", whyNot(401), "red", "warning");
-  if (problem.message === "413") return toast("Too large", TOO_LARGE, "red", "warning");
+  if (problem.message === "401" || problem.message === "403") return complain("Signed out", whyNot(401));
+  if (problem.message === "413") return complain("Too large", TOO_LARGE);
   later(3000);
 }
 function refusal(file, maxBytes) {
@@ -121,10 +121,10 @@ asker.addEventListener("click", async (e) => {
       all = true;
       errors = found;
       showErrors();
-      toast("Nothing was asked", found[""] || "What has to change stands at its field.", "red", "warning");
+      complain("Nothing was asked", found[""] || "What has to change stands at its field.");
     }
   } catch (problem) {
-    toast("Not checked", problem.message === "413" ? TOO_LARGE : whyNot(Number(problem.message)), "red", "warning");
+    complain("Not checked", problem.message === "413" ? TOO_LARGE : whyNot(Number(problem.message)));
   }
   asker.disabled = false;
 });

@@ -2,7 +2,7 @@
 // the form is changed, the answer is of a form that was.
 import { $, fetchParts } from "../base/dom.js";
 import { localTimes } from "../base/format.js";
-import { toast } from "../base/toast.js";
+import { complain } from "../base/toast.js";
 export const whyNot = (status) =>
   status === 401 || status === 403
     ? "Sign in again in another tab; what you typed stays here."
@@ -45,7 +45,7 @@ place.addEventListener("click", async (e) => {
   }).catch(() => null);
   if (answer?.status !== 204 && answer?.status !== 404) {
     button.disabled = false;
-    return toast("Not cancelled", whyNot(answer?.status), "red", "warning");
+    return complain("Not cancelled", whyNot(answer?.status));
   }
   mine++;
   place.replaceChildren();
