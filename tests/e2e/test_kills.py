@@ -36,6 +36,11 @@ def test_kill_9_of_one_worker_ends_the_gang_and_says_so_and_it_goes_on_from_its_
     assert f"worker 1 on {victim['node']} was killed by signal 9 (SIGKILL)" in restart["reason"]
     for replica in stack.get(f"/jobs/{job['id']}/replicas", attempt=1):
         assert replica["status"] == "exited"
+        ended = replica["ending"]
+        if replica["index"] == 1:
+            assert (ended["cause"], ended["signal"], ended["sender"]) == ("signal", 9, "outside")
+        else:
+            assert ended["cause"] == "stopped" or ended["lost_peer"]
         assert not psutil.pid_exists(replica["pid"])
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

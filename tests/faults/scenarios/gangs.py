@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import psutil
 
+from orchestrator.domain.gang.reasons import sentence_in
 from tests.faults.checker import SAME_LOSS, Verdict, check
 from tests.faults.injectors import LOST, RANK, Scene, cut_between_nodes, machine_lost, no_nftables
 from tests.faults.installation.counting import CLUSTER
@@ -224,7 +225,7 @@ def _judge_ledger(yard: Yard, job_id: int, verdict: Verdict, *, names: str) -> N
     job, ledger = yard.job(job_id), yard.get(f"/jobs/{job_id}/restarts")
     for entry in ledger:
         cost = f"{entry['steps_lost']} steps again, {entry['seconds_lost'] or 0:.0f} s"
-        verdict.figures.append(f"{entry['cause']}, {cost}: {entry['reason'].partition(chr(10))[0][:300]}")
+        verdict.figures.append(f"{entry['cause']}, {cost}: {sentence_in(entry['reason'])[:300]}")
     if job["status"] != "succeeded" or bool(ledger) != bool(names) or any(entry["counted"] for entry in ledger):
         verdict.wrong.append(f"I7: j-{job_id} is {job['status']} ({job['reason']}), its ledger says {ledger}")
     if names and not any(names in entry["reason"] for entry in ledger):
