@@ -161,3 +161,11 @@ def test_free_workers_learn_as_well_as_one_device(tf_keras: Zygote, keras3: Zygo
     assert len(chief.series("accuracy")) > 1
     assert chief.series("step_time_ms/worker 0")
     assert chief.series("step_time_ms/worker 1")
+
+
+def test_generators_that_run_in_the_coordinator_do_not_make_it_stand_still(tf_keras: Zygote, tmp_path: Path) -> None:
+    """One is destroyed at each epoch's end, while workers ask for the rows of others."""
+    given = {"workers": 2, "ps": 1, "epochs": 6, "global_batch_size": 16}
+    chief = served(tf_keras, tmp_path / "gang", HERE / "recipes/generated.py", **given)[CHIEF]
+    assert list(chief.series("loss")) == list(range(1, 73))
+    assert len({each.metrics["val_loss"] for each in chief.summaries()}) == 6

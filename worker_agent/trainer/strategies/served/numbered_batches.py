@@ -5,11 +5,9 @@ Every worker reads all rows (also of a recipe that could give it a share), makes
 an order that derives from (seed, epoch) alone, and passes over those that others were given. Numbers only grow, because
 calls are handed out in the order of scheduling. The exception is asynchrony's own: a call whose worker was lost is
 given to another worker, which may have passed its batches already; that worker then takes the ones it has come to. A
-resumed training begins at the step's number, a worker that comes back later at `NextBatch`.
+resumed training begins at the step's number, a worker that comes back later at one that nobody will be dealt before.
 """
 
-from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 import tensorflow as tf
@@ -23,30 +21,14 @@ DIVISION = {
     "reason": "The chief deals out batches by number: whichever worker is free, each row is seen once an epoch.",
     "files": 0,
 }
-MOVED_EVERY_S = 5.0
 
 
-class NextBatch:
-    """The number from which on batches may still be dealt out, for workers that join the training. It lies on a
-    parameter server and is moved now and then, so that a worker that comes back has little to pass over."""
-
-    def __init__(self, strategy: tf.distribute.Strategy, step: int, *, clock: Callable[[], float] = monotonic) -> None:
-        with strategy.scope():
-            self._step = tf.Variable(
-                step, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
-            )
-        self._clock = clock
-        self._moved_at = clock()
-
-    def read(self) -> tf.Tensor:
-        """In a worker's graph: as it is then."""
-        return self._step.read_value()
-
-    def move(self, done: int) -> None:
-        """So many steps are done, and all before them."""
-        if self._clock() - self._moved_at >= MOVED_EVERY_S:
-            self._step.assign(done)
-            self._moved_at = self._clock()
+def counter(strategy: tf.distribute.Strategy, start: int = 0) -> Any:
+    """A number that lies on a parameter server, for all to read and to add to."""
+    with strategy.scope():
+        return tf.Variable(
+            start, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
 
 
 def training_batches(recipe: Recipe, size: Size, *, seed: int, start_step: tf.Tensor) -> tf.data.Dataset:
@@ -58,14 +40,14 @@ def training_batches(recipe: Recipe, size: Size, *, seed: int, start_step: tf.Te
     return endless.enumerate(start_step).prefetch(tf.data.AUTOTUNE)
 
 
-def validation_batches(recipe: Recipe, *, batch: int) -> tf.data.Dataset:
-    """(number, batch) of the validation rows, each once, in their own order."""
-    return recipe.dataset("validation", (1, 0)).batch(batch).enumerate().prefetch(tf.data.AUTOTUNE)
+def validation_batches(recipe: Recipe, *, batch: int, start: tf.Tensor) -> tf.data.Dataset:
+    """(number, batch) of the validation rows in their own order, again and again; `start` is the first's number."""
+    rows = recipe.dataset("validation", (1, 0)).batch(batch)
+    return rows.repeat().enumerate(start).prefetch(tf.data.AUTOTUNE)
 
 
-def batch_number(number: tf.Tensor, iterator: Any) -> Any:
-    """In the graph: the batch of that number."""
-    _, batch = tf.while_loop(
+def batch_from(number: tf.Tensor, iterator: Any) -> Any:
+    """In the graph: (number, batch) of that number or, where the iterator has passed it, of the next."""
+    return tf.while_loop(
         lambda found, _: found < number, lambda *_: next(iterator), next(iterator), parallel_iterations=1
     )
-    return batch

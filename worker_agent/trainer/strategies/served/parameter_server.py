@@ -99,7 +99,7 @@ def _build(
             coordinator=coordinator,
             learner=learner,
             step=step,
-            batches=lambda: numbered_batches.validation_batches(recipe, batch=size.batch),
+            batches=lambda start: numbered_batches.validation_batches(recipe, batch=size.batch, start=start),
             count=-(-data.count_rows(judged.whole) // size.batch),
             workers=run.workers,
         ),

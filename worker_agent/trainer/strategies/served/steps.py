@@ -3,6 +3,7 @@ judge the model. What runs on them is in `worker_step`, what they read in `numbe
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from time import monotonic
 from typing import Any
 
 import tensorflow as tf
@@ -10,13 +11,14 @@ import tensorflow as tf
 from worker_agent.trainer.emit import Emitter, say
 from worker_agent.trainer.loop.steps import Execution, Speed, Steps
 from worker_agent.trainer.strategies.served.learner import ServedLearner
-from worker_agent.trainer.strategies.served.numbered_batches import NextBatch
+from worker_agent.trainer.strategies.served.numbered_batches import counter
 from worker_agent.trainer.strategies.served.speed_window import Call, SpeedWindow
 from worker_agent.trainer.strategies.served.worker_call import CallsUnderWay
 from worker_agent.trainer.strategies.served.worker_step import WorkerStep
 
 UNDER_WAY_PER_WORKER = 2
-VALIDATED_AGAIN = 4
+MOVED_EVERY_S = 5.0
+VALIDATIONS = 5
 
 
 class ServedSteps(Steps):
@@ -38,8 +40,8 @@ class ServedSteps(Steps):
         self._step = step
         self._emitter = emitter
         self._begun = self._done = start_step
-        self._next_batch = NextBatch(coordinator.strategy, start_step)
-        self._batches = iter(per_worker(coordinator, lambda: batches(self._next_batch.read())))
+        self._first, self._moved_at = counter(coordinator.strategy, start_step), monotonic()
+        self._batches = _per_worker(coordinator, lambda: batches(self._first.read_value()))
         self._calls = CallsUnderWay(UNDER_WAY_PER_WORKER * workers)
         self._window = SpeedWindow()
         self._steps_of_workers = [0] * workers
@@ -65,7 +67,9 @@ class ServedSteps(Steps):
         """The speed is told once there is enough to tell, with the metrics of the epoch so far."""
         losses, seconds, worker = result.losses.tolist(), float(result.seconds), int(result.worker)
         self._done += len(losses)
-        self._next_batch.move(self._done)
+        if monotonic() - self._moved_at >= MOVED_EVERY_S:  # so that a worker that comes back has little to pass over
+            self._first.assign(self._done)
+            self._moved_at = monotonic()
         self._steps_of_workers[worker] += len(losses)
         speed: Speed | None = None
         scalars: dict[str, float] = {}
@@ -79,7 +83,9 @@ class ServedSteps(Steps):
 
 
 class ServedEvaluation:
-    """Validation by the workers; `batches` gives each of them all `count` batches, by number."""
+    """Validation by the workers; `batches` gives each of them all `count` batches again and again, by number from the
+    one on that it is given. Each worker has one iterator for the whole training: TensorFlow may stand still when one
+    of a Python generator is destroyed while calls are under way."""
 
     def __init__(
         self,
@@ -87,44 +93,42 @@ class ServedEvaluation:
         coordinator: Any,
         learner: ServedLearner,
         step: WorkerStep,
-        batches: Callable[[], tf.data.Dataset],
+        batches: Callable[[tf.Tensor], tf.data.Dataset],
         count: int,
         workers: int,
     ) -> None:
         self._coordinator = coordinator
         self._learner = learner
         self._step = step
-        self._batches = per_worker(coordinator, batches)
+        self._first = counter(coordinator.strategy)
+        self._batches = _per_worker(coordinator, lambda: batches(self._first.read_value()))
+        self._begun = 0
         self._count = count
         pieces = min(count, UNDER_WAY_PER_WORKER * workers)
         self._bounds = [count * piece // pieces for piece in range(pieces + 1)]
 
     def run(self, moves: Callable[[], None]) -> dict[str, float]:
         """Loss and metrics of the validation rows, over all workers."""
-        for is_last in (*[False] * VALIDATED_AGAIN, True):
-            try:
-                if self._judge() == self._count:
-                    break
-            except tf.errors.OutOfRangeError:
-                if is_last:
-                    raise
+        for _ in range(VALIDATIONS):
+            if self._judge() == self._count:
+                break
             say("A worker went away while it validated.")
             moves()
         return self._learner.metrics_now()
 
     def _judge(self) -> int:
-        """How many batches went into the metrics: too many where a lost worker's part went to another one; out of range
-        where that one had passed it."""
+        """How many batches went into the metrics: too many where a lost worker's part went to another one."""
         self._learner.model.reset_metrics()
         self._step.judged.assign(0)
-        batches = iter(self._batches)
+        self._first.assign(self._begun)
         for first, end in pairwise(self._bounds):
-            numbers = (tf.constant(first, tf.int64), tf.constant(end, tf.int64))
-            self._coordinator.schedule(self._step.evaluate, args=(batches, *numbers))
+            numbers = (tf.constant(self._begun + each, tf.int64) for each in (first, end))
+            self._coordinator.schedule(self._step.evaluate, args=(self._batches, *numbers))
+        self._begun += self._count
         self._coordinator.join()
         return int(self._step.judged.numpy())
 
 
-def per_worker(coordinator: Any, batches: Callable[[], tf.data.Dataset]) -> Any:
-    """Each worker's own. To us the recipe is plain Python: AutoGraph would rewrite whatever libraries it calls."""
-    return coordinator.create_per_worker_dataset(tf.autograph.experimental.do_not_convert(batches))
+def _per_worker(coordinator: Any, batches: Callable[[], tf.data.Dataset]) -> Any:
+    """An iterator for each. To us the recipe is plain Python: AutoGraph would rewrite whatever libraries it calls."""
+    return iter(coordinator.create_per_worker_dataset(tf.autograph.experimental.do_not_convert(batches)))

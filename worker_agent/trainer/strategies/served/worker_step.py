@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.strategies.served.learner import ServedLearner
-from worker_agent.trainer.strategies.served.numbered_batches import batch_number
+from worker_agent.trainer.strategies.served.numbered_batches import batch_from, counter
 
 
 class Result(NamedTuple):
@@ -37,11 +37,7 @@ class WorkerStep:
         self._model = learner.model
         self._rate = rate
         self._rows = rows
-        with learner.strategy.scope():
-            self.applied, self.judged = (
-                tf.Variable(0, dtype=tf.int64, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
-                for _ in range(2)
-            )
+        self.applied, self.judged = counter(learner.strategy), counter(learner.strategy)
         self._at_apply: Any = None
         self._watch_apply()
         self.train: Callable[..., Any] = tf.function(self._train, autograph=False)
@@ -54,7 +50,7 @@ class WorkerStep:
         def one_step(i: tf.Tensor, losses: Any, staleness: Any) -> tuple[Any, ...]:
             before = self.applied.read_value()
             self._rate.before_step(before)
-            batch = batch_number(first + tf.cast(i, tf.int64), iterator)
+            _, batch = batch_from(first + tf.cast(i, tf.int64), iterator)
             part, at_apply = self._strategy.run(self._replica_step, args=(batch,))
             loss = self._strategy.reduce(tf.distribute.ReduceOp.SUM, part, axis=None)
             now = self._strategy.experimental_local_results(at_apply)[0]
@@ -77,14 +73,19 @@ class WorkerStep:
             )
 
     def _evaluate(self, iterator: Any, first: tf.Tensor, end: tf.Tensor) -> None:
-        """Bring the validation batches numbered `first` to `end` into the metrics; `judged` counts all there began."""
+        """Bring the validation batches numbered `first` to `end` into the metrics. `judged` counts all there begun, and
+        those once more in whose place another was found."""
         self.judged.assign_add(end - first)
 
-        def one_batch(number: tf.Tensor) -> tf.Tensor:
-            self._strategy.run(self._evaluate_share, args=(batch_number(number, iterator),))
-            return number + 1
+        def one_batch(number: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            found, batch = batch_from(number, iterator)
+            self._strategy.run(self._evaluate_share, args=(batch,))
+            return number + 1, others + tf.cast(found != number, tf.int64)
 
-        tf.while_loop(lambda number: number < end, one_batch, (first,), parallel_iterations=1)
+        _, others = tf.while_loop(
+            lambda number, _: number < end, one_batch, (first, tf.constant(0, tf.int64)), parallel_iterations=1
+        )
+        self.judged.assign_add(others)
 
     def _replica_step(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """This replica's part of the batch's mean loss, and `applied` just before the update."""
