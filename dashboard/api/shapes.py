@@ -45,6 +45,7 @@ def _asked(row: Row) -> tuple[Any, Any]:
     varies = any(row.name in each.defaults for each in STRATEGIES.values())
     said = (
         row.help,
+        " ".join(f"{option}: {option.help}" for option in row.options if option.help),
         f"In {row.unit}." if row.unit else "",
         f"By default {default_in_words(row)}." if varies else "",
         f"Read under {', '.join(readers_of(row.name))}." if row.name in PARTICULAR else "",
@@ -57,6 +58,7 @@ def _asked(row: Row) -> tuple[Any, Any]:
             ge=row.low,
             le=row.high,
             max_length=row.longest,
+            title=row.label,
             description=" ".join(filter(None, said)),
         ),
     )
@@ -77,7 +79,7 @@ class _JobRequest(Schema):
 
 _REQUEST: dict[str, Any] = {name: _asked(row) for name, row in FIELDS.items()} | {
     "strategy": (Strategy, Field(description=" ".join(f"{name}: {row.summary}" for name, row in STRATEGIES.items()))),
-    "tf_config": (str | dict[str, Any], Field(default="", description=FIELDS["tf_config"].help)),
+    "tf_config": (str | dict[str, Any], _asked(FIELDS["tf_config"])[1]),
 }
 JobRequest = create_model("JobRequest", __base__=_JobRequest, __doc__=_JobRequest.__doc__, **_REQUEST)
 

@@ -35,16 +35,6 @@ class Form(Protocol):
 
 
 @dataclass(frozen=True)
-class Card:
-    """One of the choices that are shown with their help; `of` is the kind of program that has it, if one alone has."""
-
-    value: str
-    title: str
-    text: str
-    of: str = ""
-
-
-@dataclass(frozen=True)
 class Folded:
     """A closed part of the form, open where one of its fields is used; `of` and `readers` say when it is shown."""
 
@@ -150,15 +140,15 @@ def _readers(row: Field) -> tuple[str, ...]:
     return readers_of(row.name) if row.name in PARTICULAR else ()
 
 
-def _cards(row: Field) -> list[Card]:
+def _cards(row: Field) -> list[tuple[str, str, str, str]]:
+    """(value, title, text, the kind of program that has it if one alone has) of each choice."""
     if row.name == "strategy":
         return [
-            Card(strategy.value, each.label, each.summary, Kind.RECIPE if each.no_scripts else "")
+            (strategy, each.label, each.summary, Kind.RECIPE if each.no_scripts else "")
             for strategy, each in STRATEGIES.items()
         ]
-    return [
-        Card(each.value, each.label, each.help, Kind.RECIPE if each is Source.RECIPE else "") for each in row.options
-    ]
+    of_recipes = {Source.RECIPE.value}
+    return [(each, each.label, each.help, Kind.RECIPE if each.value in of_recipes else "") for each in row.options]
 
 
 @register.filter
@@ -184,13 +174,12 @@ def param_field(form: Form, param: ParamInfo) -> dict[str, object]:
     """The field of a hyper-parameter that a program declares."""
     kinds = {"int": "int", "float": "float", "bool": "check", "choice": "select", "str": "text"}
     words = param.help.strip()
-    hints = [words if not words or words.endswith(".") else f"{words}.", _range(param)]
     return field(
         form,
         PARAM + param.name,
         param.name,
         kind=kinds[param.type],
-        hint=" ".join(hint for hint in hints if hint),
+        hint=f"{words}{'.' if words and not words.endswith('.') else ''} {_range(param)}".strip(),
         options=[(str(option), str(option)) for option in param.choices],
         placeholder=str(param.default),
     )

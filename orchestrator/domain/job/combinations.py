@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from orchestrator.domain.placement.planning import ClusterView, lacks_tpu
-from worker_agent.protocol.job.choices import Communication, CrossDevice, LrScaling, Validation
+from worker_agent.protocol.job.choices import Communication, CrossDevice, LrScaling, Validator
 from worker_agent.protocol.job.job_spec import FIELDS, JobSpec
 from worker_agent.protocol.job.recipe_text import RecipeInfo
 from worker_agent.protocol.job.strategies import PARTICULAR, STRATEGIES, broken_limits, filled, is_changed, readers_of
@@ -39,6 +39,11 @@ class ClusterLimit:
 
 LIMITS = (
     Limit(
+        "tpu",
+        lambda s: "tpu" in STRATEGIES[s.strategy].reads and not s.tpu,
+        "give the TPU's name, its address (grpc://…), or `local` for the node's own",
+    ),
+    Limit(
         "env",
         lambda s: s.kind is Kind.RECIPE and s.env.get("KERAS_BACKEND", "tensorflow") != "tensorflow",
         "KERAS_BACKEND: a recipe is trained by TensorFlow: leave it out, or run the program as a script",
@@ -60,7 +65,7 @@ LIMITS = (
     ),
     Limit(
         "validation",
-        lambda s: s.validation == Validation.EVALUATOR and s.kind is Kind.RECIPE and s.checkpoints_kept == 0,
+        lambda s: s.validation == Validator.EVALUATOR and s.kind is Kind.RECIPE and s.checkpoints_kept == 0,
         "an evaluator reads checkpoints, and none are kept: set `checkpoints_kept` to 1 or more, or `validation` to "
         "`gang`",
     ),

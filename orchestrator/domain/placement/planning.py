@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from orchestrator.domain.placement.tf_config import addresses_in, cluster_spec, extras_in, tf_config
 from orchestrator.domain.words import counted
-from worker_agent.protocol.job.choices import Validation
+from worker_agent.protocol.job.choices import Validator
 from worker_agent.protocol.job.gang_shape import computing_roles, serving_roles
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.strategies import STRATEGIES
@@ -259,7 +259,7 @@ def _seat_as_written(spec: JobSpec, cluster: ClusterView, kind: DeviceKind) -> l
         best = max(able, key=lambda node: len(free[node.node_id]))
         taken, free[best.node_id] = free[best.node_id][:need], free[best.node_id][need:]
         seats.append(_Seat(role, index, best, tuple(taken), port))
-    if spec.validation == Validation.EVALUATOR:
+    if spec.validation == Validator.EVALUATOR:
         seats.append(_Seat(Role.EVALUATOR, 0, _leader(seats).node, ()))
     return seats
 

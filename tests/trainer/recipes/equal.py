@@ -14,8 +14,14 @@ from trainyard import log
 
 TITLE = "Equal"
 DESCRIPTION = "For tests."
-CASES = ["sgd", "adam", "adamw", "double", "overflow", "structures", "synchronized", "own_step", "table"]
-PARAMS = {"case": {"type": "choice", "default": "sgd", "choices": CASES, "help": ""}}
+PARAMS = {
+    "case": {
+        "type": "choice",
+        "default": "sgd",
+        "choices": ["sgd", "adam", "adamw", "double", "overflow", "structures", "synchronized", "own_step", "table"],
+        "help": "",
+    }
+}
 WIDTH = 8
 ROWS = 240
 RAGGED = 263  # batches of 24, and 23 rows over: half of them are one batch more for the first of two workers

@@ -45,7 +45,7 @@ class Sharding(Choice):
     OFF = "off", "Every worker reads all"
 
 
-class Validation(Choice):
+class Validator(Choice):
     """Who validates: the training processes, or a replica of its own that reads the checkpoints."""
 
     GANG = "gang", "By the gang, after each epoch"

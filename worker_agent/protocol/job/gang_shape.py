@@ -1,6 +1,6 @@
 """What follows from a job's description and the row of its strategy: processes, Keras, replicas, parts of a step."""
 
-from worker_agent.protocol.job.choices import Validation
+from worker_agent.protocol.job.choices import Validator
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.job.strategy_row import Split
@@ -19,7 +19,7 @@ def serving_roles(spec: JobSpec) -> list[tuple[Role, int]]:
     roles: list[tuple[Role, int]] = []
     if STRATEGIES[spec.strategy].coordinated:
         roles += [(Role.CHIEF, 0), *((Role.PS, index) for index in range(spec.ps))]
-    if spec.validation == Validation.EVALUATOR:
+    if spec.validation == Validator.EVALUATOR:
         roles.append((Role.EVALUATOR, 0))
     return roles
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from worker_agent.protocol.job.choices import Communication, CrossDevice, LrScaling, Precision, Sharding, Validation
+from worker_agent.protocol.job.choices import Communication, CrossDevice, LrScaling, Precision, Sharding, Validator
 from worker_agent.protocol.job.field import Field, fields_in
 from worker_agent.protocol.states import Keras, Kind, Strategy
 
@@ -102,16 +102,10 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         "Its name, its address, or local for the node's own.",
     ] = ""
     workers: Annotated[
-        int,
-        Meta(ge=1, le=1024),
-        _devices("Workers", always=True),
-        "Processes that compute. Each lies on one node.",
+        int, Meta(ge=1, le=1024), _devices("Workers", always=True), "Processes that compute. Each lies on one node."
     ] = 1
     devices_per_worker: Annotated[
-        int,
-        Meta(ge=1, le=64),
-        _devices("Devices per worker", always=True),
-        "GPUs, or CPU slots where a node has none.",
+        int, Meta(ge=1, le=64), _devices("Devices per worker", always=True), "GPUs, or CPU slots where a node has none."
     ] = 1
     ps: Annotated[
         int,
@@ -132,14 +126,10 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         "More of them keep the stages busier; each is smaller.",
     ] = 4
     cross_device: Annotated[
-        CrossDevice,
-        _devices("Communication between devices", only=Kind.RECIPE),
-        "How they add up their gradients.",
+        CrossDevice, _devices("Communication between devices", only=Kind.RECIPE), "How they add up their gradients."
     ] = CrossDevice.AUTO
     communication: Annotated[
-        Communication,
-        _roles("Communication between workers", only=Kind.RECIPE),
-        "How they add up their gradients.",
+        Communication, _roles("Communication between workers", only=Kind.RECIPE), "How they add up their gradients."
     ] = Communication.AUTO
     min_shard_bytes: Annotated[
         int,
@@ -148,10 +138,10 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         "Over the parameter servers. 0 splits none.",
     ] = 0
     validation: Annotated[
-        Validation,
+        Validator,
         _roles("Validation"),
         "A process of its own, the evaluator, sits beside the leader and computes on its CPU.",
-    ] = Validation.GANG
+    ] = Validator.GANG
     chief: Annotated[
         bool,
         _roles("The first worker is called chief"),
@@ -172,16 +162,10 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         "writes it.",
     ] = ""
     global_batch_size: Annotated[
-        int,
-        Meta(ge=1, le=1 << 24),
-        _learning("Global batch size"),
-        "Examples that make one step, over all replicas.",
+        int, Meta(ge=1, le=1 << 24), _learning("Global batch size"), "Examples that make one step, over all replicas."
     ] = 64
     epochs: Annotated[
-        int,
-        Meta(ge=1, le=100_000),
-        _learning("Epochs", rebuilds=False),
-        "Passes over the training data.",
+        int, Meta(ge=1, le=100_000), _learning("Epochs", rebuilds=False), "Passes over the training data."
     ] = 5
     learning_rate: (
         Annotated[
@@ -207,11 +191,9 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         _maths("Gradient accumulation steps"),
         "A batch too large for the memory is computed in as many equal parts; their gradients are summed.",
     ] = 1
-    precision: Annotated[
-        Precision,
-        _maths("Precision"),
-        "Mixed: computed in 16 bits, variables kept in 32.",
-    ] = Precision.FLOAT32
+    precision: Annotated[Precision, _maths("Precision"), "Mixed: computed in 16 bits, variables kept in 32."] = (
+        Precision.FLOAT32
+    )
     steps_per_execution: Annotated[
         int,
         Meta(ge=0, le=1_000_000),
@@ -219,11 +201,9 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         "Steps that TensorFlow makes before Python looks again. 0 finds a good number.",
     ] = 0
     sharding: Annotated[Sharding, _maths("Data sharding"), "Which worker reads what."] = Sharding.AUTO
-    jit: Annotated[
-        bool,
-        _maths("Compile the step with XLA"),
-        "Often faster on GPUs; the first step takes longer.",
-    ] = False
+    jit: Annotated[bool, _maths("Compile the step with XLA"), "Often faster on GPUs; the first step takes longer."] = (
+        False
+    )
     priority: Annotated[
         int,
         Meta(ge=-100, le=100),
@@ -234,7 +214,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         int,
         Meta(ge=0, le=30 * 86_400),
         _run("Time limit", unit="s"),
-        "The job is ended when it has worked this long; waiting and pauses do not count.",
+        "The job is ended when it has worked this long; waiting and pauses do not count. 0 sets no limit.",
     ] = 0
     seed: Annotated[
         int,
@@ -246,7 +226,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         dict[str, str],
         Meta(max_length=100),
         _run("Environment variables", control="lines", width=6, example="TF_CPP_MIN_LOG_LEVEL=1", rebuilds=True),
-        "One NAME=value a line, for every process of the job. Everybody who can sign in sees them: no secrets.",
+        "Of every process of the job; in the form one NAME=value a line. Everybody who signs in sees them: no secrets.",
     ] = {}
     checkpoints_kept: Annotated[
         int,
@@ -261,10 +241,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         "0 writes one at the end of every epoch.",
     ] = 0
     resume_from: Annotated[
-        int,
-        Meta(ge=0, le=2**53),
-        _checkpoints("Begin with checkpoint"),
-        "Its number; 0 begins anew.",
+        int, Meta(ge=0, le=2**53), _checkpoints("Begin with checkpoint"), "Its number; 0 begins anew."
     ] = 0
     max_restarts: Annotated[
         int,

@@ -136,9 +136,6 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
         split=Split.CORES,
         limits=(
             Limit(
-                "tpu", lambda s: not s.tpu, "give the TPU's name, its address (grpc://…), or `local` for the node's own"
-            ),
-            Limit(
                 "precision",
                 lambda s: s.precision == Precision.MIXED_FLOAT16,
                 "a TPU computes in bfloat16, not in float16: choose `mixed_bfloat16`",

@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker_agent.protocol.job.choices import LrScaling
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe.run_size import Size
 from worker_agent.trainer.training_run import TrainingRun
@@ -17,7 +18,7 @@ def rate_of(run: TrainingRun, optimizer: Any, size: Size, *, replicas: int) -> "
         optimizer,
         base=spec.learning_rate,
         target=run.scaled_rate,
-        factor={"linear": replicas, "sqrt": math.sqrt(replicas)}.get(spec.lr_scaling, 1),
+        factor={LrScaling.LINEAR: replicas, LrScaling.SQRT: math.sqrt(replicas)}.get(spec.lr_scaling, 1),
         warmup_steps=round(spec.warmup_epochs * size.steps_per_epoch),
     )
 

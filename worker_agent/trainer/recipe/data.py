@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from worker_agent.protocol.job.choices import Sharding
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe.division import Division, Policy, divide, file_count, files_of
 from worker_agent.trainer.recipe.recipe_file import Recipe
@@ -41,7 +42,7 @@ class Rows:
         """Every row; raises `TrainingFailed` when the recipe returned something else, or rows without end."""
         return checked(self._made, self._split)
 
-    def division(self, asked: str, *, pipelines: int) -> Division:
+    def division(self, asked: Sharding, *, pipelines: int) -> Division:
         """How these rows are divided; `asked` is the job's `sharding`."""
         return divide(
             asked,
@@ -135,7 +136,7 @@ def training_input(
     *,
     seed: int,
     start_step: int = 0,
-    sharding: str = "data",
+    sharding: Sharding = Sharding.DATA,
 ) -> Any:
     """The endless distributed dataset, positioned on `start_step`."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops.distribute import _AutoShardDataset
 
+from worker_agent.protocol.job.choices import Sharding
 from worker_agent.trainer.outcome import TrainingFailed
 
 
@@ -45,22 +46,22 @@ class Division:
         return self.policy in (Policy.RECIPE, Policy.FILE)
 
 
-def divide(asked: str, *, pipelines: int, takes_shard: bool, files: Callable[[], int]) -> Division:
-    """The division for `asked` ("auto", "file", "data", "off").
+def divide(asked: Sharding, *, pipelines: int, takes_shard: bool, files: Callable[[], int]) -> Division:
+    """The division for what was asked.
 
     `files` counts the files behind the dataset, 0 for none; it is called where the answer depends on it. Raises
     `TrainingFailed` where what was asked for cannot be.
     """
     if pipelines == 1:
         return Division(policy=Policy.DATA, reason="One process reads all rows.")
-    if asked == "off":
+    if asked == Sharding.OFF:
         return Division(policy=Policy.OFF, reason="As asked: every worker draws from all rows, in an order of its own.")
-    if asked == "data":
+    if asked == Sharding.DATA:
         return Division(policy=Policy.DATA, reason="As asked: every worker reads all rows and keeps its share.")
-    if asked == "auto" and takes_shard:
+    if asked == Sharding.AUTO and takes_shard:
         return Division(policy=Policy.RECIPE, reason="The recipe gives each worker its own rows (shard).")
     count = files()
-    if asked == "file":
+    if asked == Sharding.FILE:
         return _by_file(count, pipelines)
     if count and count % pipelines == 0:
         each = count // pipelines

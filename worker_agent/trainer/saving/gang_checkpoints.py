@@ -25,6 +25,7 @@ from typing import NamedTuple, NoReturn
 import tensorflow as tf
 
 from worker_agent.protocol.checkpoint import Marker, name_of, order_of
+from worker_agent.protocol.job.choices import Validator
 from worker_agent.protocol.records import Checkpointed
 from worker_agent.replica.checkpoint_folder import (
     complete_in,
@@ -193,7 +194,7 @@ class Checkpoints:
             while self._emitter.acknowledged < self._known.position and monotonic() < until:
                 sleep(KNOWN_POLL_S)
             self._prune()
-        if self._run.chief and self._run.checkpoints is not None and self._run.spec.validation == "evaluator":
+        if self._run.chief and self._run.checkpoints is not None and self._run.spec.validation == Validator.EVALUATOR:
             with contextlib.suppress(OSError):
                 (self._run.checkpoints / _over(self._run.attempt)).touch()
 

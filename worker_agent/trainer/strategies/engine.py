@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 import tensorflow as tf
 
+from worker_agent.protocol.job.choices import Validator
 from worker_agent.protocol.records import FactValue
 from worker_agent.trainer.loop.evaluate import Validation
 from worker_agent.trainer.loop.rate import Rate
@@ -73,7 +74,7 @@ def train(process: Process, build: Callable[[Recipe, int], Engine]) -> None:
         steps=engine.steps,
         rate=engine.rate,
         size=engine.size,
-        validation=engine.validation(judged) if run.spec.validation != "evaluator" and judged.exist else None,
+        validation=engine.validation(judged) if run.spec.validation == Validator.GANG and judged.exist else None,
         callbacks=recipe.callbacks(),
         emitter=emitter,
         report=report,

@@ -6,6 +6,7 @@ Imported once it is settled which Keras this process holds.
 from typing import Any
 
 from worker_agent.protocol.findings import Finding
+from worker_agent.protocol.job.choices import Validator
 from worker_agent.protocol.job.gang_shape import least_replicas, parts_of, replicas_in_sync
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.strategies import STRATEGIES
@@ -84,7 +85,7 @@ def _count(assessment: Assessment, inputs: list[Any], *, times: int, parts: int)
 def _validation_rows(assessment: Assessment, recipe: Recipe) -> None:
     """As whoever judges by them would ask for them."""
     assessment.stage = 'the program\'s build_dataset(params, "validation") fails'
-    rows, apart = Rows(recipe, "validation"), assessment.run.spec.validation == "evaluator"
+    rows, apart = Rows(recipe, "validation"), assessment.run.spec.validation == Validator.EVALUATOR
     if apart:
         check_judged(rows)
     if not rows.exist:

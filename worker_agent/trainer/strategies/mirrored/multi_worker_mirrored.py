@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from worker_agent.protocol.job.choices import Communication
 from worker_agent.protocol.states import DeviceKind
 from worker_agent.trainer.emit import say
 from worker_agent.trainer.outcome import TrainingFailed
@@ -9,22 +10,21 @@ from worker_agent.trainer.setup import rendezvous
 from worker_agent.trainer.strategies.interface import Process
 from worker_agent.trainer.strategies.mirrored import synchronous
 
-_Communication = tf.distribute.experimental.CommunicationImplementation
-_IMPLEMENTATIONS = {"auto": _Communication.AUTO, "ring": _Communication.RING, "nccl": _Communication.NCCL}
+_Implementation = tf.distribute.experimental.CommunicationImplementation
 
 
 def train(process: Process) -> None:
     """Meet the gang, then train as one of it. A chief computes like a worker, and comes first."""
     run = process.run
     asked, on_gpus = run.spec.communication, run.device_kind is DeviceKind.GPU
-    if asked == "nccl" and not on_gpus:
+    if asked == Communication.NCCL and not on_gpus:
         raise TrainingFailed("NCCL connects GPUs, and this gang has CPU devices", remedy="choose auto or ring")
-    options = tf.distribute.experimental.CommunicationOptions(implementation=_IMPLEMENTATIONS[asked])
+    options = tf.distribute.experimental.CommunicationOptions(implementation=_Implementation[asked.name])
     process.meet()
     with rendezvous.tensorflow_guard(run.rendezvous_timeout_s):
         strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     if run.chief and strategy.num_replicas_in_sync < run.workers * run.devices:
         say("MultiWorkerMirrored computes on one CPU device per worker: the others' cores only give it threads")
     # On CPUs, and wherever NCCL is not, TensorFlow's runtime reduces in a ring.
-    communication = "NCCL" if on_gpus and asked != "ring" else "RING over gRPC"
+    communication = "NCCL" if on_gpus and asked != Communication.RING else "RING over gRPC"
     synchronous.train(process, strategy, communication=communication)
