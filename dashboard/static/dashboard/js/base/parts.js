@@ -4,7 +4,8 @@ import { fetchParts, swap } from "./dom.js";
 import { localTimes } from "./format.js";
 import { live } from "./live.js";
 
-const AFTER_FAILURE_MS = 2000;
+// After an answer that came too late or not at all: what is fetched is exchanged, also a button under somebody's finger.
+const AGAIN_MS = 2000;
 
 // Puts each part in the place of the one with its id; returns those that differed.
 export const swapAll = (parts) => parts.filter((part) => part.id && swap(part));
@@ -17,7 +18,6 @@ export function refresher(url, { put = swapAll, pause = 300 } = {}) {
     timer = 0;
     again = !live.on || document.hidden;
     if (again) return;
-    let wait = pause;
     busy = true;
     try {
       const parts = await fetchParts(url);
@@ -25,10 +25,9 @@ export function refresher(url, { put = swapAll, pause = 300 } = {}) {
       put(parts);
     } catch {
       again = true;
-      wait = AFTER_FAILURE_MS;
     }
     busy = false;
-    if (again) plan(wait);
+    if (again) plan(AGAIN_MS);
   }
   const plan = (wait = pause) => {
     if (busy) again = true;
