@@ -13,6 +13,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from urllib.parse import urlsplit
 
+import msgspec
 import structlog
 
 from worker_agent.daemon import control_plane
@@ -107,23 +108,9 @@ def _join(given: argparse.Namespace, data: Path) -> None:
         raise DataFolderError(f"{url} could not be reached: {error}") from error
     except Rejected as error:
         raise DataFolderError(f"joining was refused: {error}") from error
-    write_identity(
-        data,
-        AgentIdentity(
-            url=url,
-            node_id=grant.node_id,
-            node_key=grant.node_key,
-            node_name=grant.node_name,
-            cluster=grant.cluster,
-            redis_url=grant.redis_url,
-            heartbeat_s=grant.heartbeat_s,
-            address=grant.address or request.address or request.address_towards,
-            cpu_slots=given.slots,
-            address_given=bool(given.address),
-            interface=grant.interface,
-            address_range=grant.address_range,
-        ),
-    )
+    granted = msgspec.structs.asdict(grant) | {"address": grant.address or request.address or request.address_towards}
+    identity = AgentIdentity(**granted, url=url, cpu_slots=given.slots, address_given=bool(given.address))
+    write_identity(data, identity)
     sys.stderr.write(f"This machine is node {grant.node_name!r} of cluster {grant.cluster!r} now.\n")
 
 

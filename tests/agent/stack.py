@@ -47,17 +47,15 @@ TRAINER = '''
 """Counts to the number in COUNT, or until the file `finish` is there, one point each, and leaves a model behind."""
 import json, os, signal, sys, time
 from pathlib import Path
-from worker_agent.daemon.settings import AgentIdentity
 from worker_agent.protocol.codec import decode_plan, encode
 from worker_agent.protocol.records import Phase, Points
-from worker_agent.replica.spool import notify
-from worker_agent.replica.spool import Writer
+from worker_agent.replica.spool import NotifyingWriter
 
 plan = decode_plan(Path(sys.argv[2]).read_bytes())
-writer = Writer(Path(plan.spool) / "trainer")
+writer = NotifyingWriter(Path(plan.spool) / "trainer", notify=plan.notify)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 def say(record):
-    writer.append(encode(record)); writer.flush(); notify(plan.notify)
+    writer.append(encode(record)); writer.publish()
 say(Phase(at=time.time(), name="training"))
 print("counting, TF_CONFIG", os.environ.get("TF_CONFIG"), Path(plan.entry).read_text().strip(), flush=True)
 for step in range(int(os.environ["COUNT"])):

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from worker_agent.machine.durable import write_atomically
+from worker_agent.protocol.joining import Grant
 from worker_agent.replica.training_process import with_package_in_reach
 
 _AGENT_FILE = "agent.json"
@@ -23,7 +24,7 @@ class DataFolderError(Exception):
     """The data folder cannot be used: the message says why, in words for the person at the terminal."""
 
 
-class AgentIdentity(msgspec.Struct, frozen=True, kw_only=True):
+class AgentIdentity(Grant, frozen=True, kw_only=True):
     """`agent.json`, mode 0600: what the control plane granted, and what was said when joining.
 
     `address_given`: a person chose the address, so it stays; `interface` and `address_range` are what the cluster
@@ -31,17 +32,8 @@ class AgentIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     url: str
-    node_id: str
-    node_key: str
-    node_name: str
-    cluster: str
-    redis_url: str
-    heartbeat_s: float
-    address: str
     cpu_slots: int = 0
     address_given: bool = True
-    interface: str = ""
-    address_range: str = ""
 
     @property
     def key(self) -> bytes:
