@@ -56,6 +56,27 @@ def test_no_line_of_a_template_is_longer_than_160_characters() -> None:
     assert long == []
 
 
+def test_what_tests_import_is_there() -> None:
+    """Also in modules that a fast run does not import (`tests/conftest.py`)."""
+    imports = re.compile(rf"^from ((?:{'|'.join(SOURCES)})[\w.]*) import (\([^)]*\)|.*)", re.M)
+    missing = [
+        f"{path.relative_to(ROOT)}: {module}.{name}"
+        for path in files_of(".py")
+        if path.is_relative_to(ROOT / "tests")
+        for module, names in imports.findall(path.read_text())
+        for name in re.findall(r"(\w+)(?: as \w+)?,?", names.split("#")[0])
+        if not is_there(ROOT.joinpath(*module.split(".")), name)
+    ]
+    assert missing == []
+
+
+def is_there(place: Path, name: str) -> bool:
+    """Whether the module or package at `place` speaks of that name, or holds a module of it."""
+    text = next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
+    inside = (place / f"{name}.py").exists() or (place / name).is_dir()
+    return inside or (text is not None and re.search(rf"\b{name}\b", text.read_text()) is not None)
+
+
 def test_every_module_says_what_lives_there() -> None:
     silent = [
         str(path.relative_to(ROOT))

@@ -21,10 +21,10 @@ from tests.faults.installation.leftovers import make_home, take_down  # noqa: E4
 from tests.faults.installation.machines import unavailable  # noqa: E402
 from tests.faults.installation.yard import Yard  # noqa: E402
 from tests.faults.report import line_of, table_of  # noqa: E402
-from tests.faults.scenarios.programs.absences import ABSENCES  # noqa: E402 - Django reads its settings first
-from tests.faults.scenarios.programs.gangs import GANGS  # noqa: E402
-from tests.faults.scenarios.programs.programs import SCENARIOS  # noqa: E402
-from tests.faults.scenarios.programs.timings import TIMINGS  # noqa: E402
+from tests.faults.scenarios.absences import ABSENCES  # noqa: E402 - Django reads its settings first
+from tests.faults.scenarios.gangs import GANGS  # noqa: E402
+from tests.faults.scenarios.programs import SCENARIOS  # noqa: E402
+from tests.faults.scenarios.timings import TIMINGS  # noqa: E402
 from tests.faults.suite import STATES, Row, every_fault, every_scenario, random_faults  # noqa: E402
 
 SETTINGS: dict[str, object] = {

@@ -15,7 +15,7 @@ from tests.faults.injectors import FAULTS, Fault, Scene
 from tests.faults.installation.machines import settle
 from tests.faults.installation.training import TF_LIMIT_S, is_saving, submit
 from tests.faults.installation.yard import NODES, TERMINAL, Yard, until
-from tests.faults.scenarios.programs.programs import Scenario
+from tests.faults.scenarios.programs import Scenario
 
 STATES = ("submitted", "launching", "running", "checkpointing", "stopping")
 JOB_LIMIT_S = 240.0

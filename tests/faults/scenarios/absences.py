@@ -11,8 +11,8 @@ from tests.faults.checker import Verdict
 from tests.faults.injectors import AWAY, DATABASE, REDIS, Scene, database_away, program_killed, program_stalled
 from tests.faults.installation import counting
 from tests.faults.installation.yard import CONTROL, TERMINAL, Yard
-from tests.faults.scenarios.programs.programs import Scenario
-from tests.faults.scenarios.programs.timings import AGAIN_WITHIN_S, checked, within
+from tests.faults.scenarios.programs import Scenario
+from tests.faults.scenarios.timings import AGAIN_WITHIN_S, checked, within
 
 WORKERS, WAIT_S, BEYOND_S = 3, 0.25, 120.0
 ARRIVED_WITHIN_S, END_LIMIT_S = 60.0, 900.0

@@ -21,7 +21,7 @@ from tests.faults.injectors import LOST, RANK, Scene, cut_between_nodes, machine
 from tests.faults.installation.counting import CLUSTER
 from tests.faults.installation.training import TF_LIMIT_S, submit
 from tests.faults.installation.yard import PORTS, TERMINAL, Yard, until
-from tests.faults.scenarios.programs.programs import Scenario
+from tests.faults.scenarios.programs import Scenario
 
 INTERVAL = 100
 LONG = {"epochs": 80, "checkpoint_steps": INTERVAL}

@@ -10,7 +10,7 @@ from tests.faults.checker import Verdict, check
 from tests.faults.injectors import AGENT, LOST, RANK, REDIS, Scene, agent_killed
 from tests.faults.installation import counting
 from tests.faults.installation.yard import NODES, TERMINAL, Yard, until
-from tests.faults.scenarios.programs.programs import Scenario
+from tests.faults.scenarios.programs import Scenario
 
 NOTICED_WITHIN_S, ENDED_WITHIN_S, AGAIN_WITHIN_S = 30.0, 20.0, 30.0
 
