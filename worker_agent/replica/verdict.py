@@ -15,7 +15,8 @@ from worker_agent.protocol.records import LEAVING_PHASE, Failure, Phase
 from worker_agent.protocol.states import SAVED_CODE, Cause, Kind
 
 LAST_LINES = 8
-# How a training process that has saved and left names its last phase; the second where a SIGTERM from outside asked it.
+# How a training process names its last phase: it is done; it has saved and left, asked by Trainyard or from outside.
+DONE_PHASE = "done"
 PAUSED_PHASE = "paused"
 PREEMPTED_PHASE = "preempted"
 # What a process is given to leave that was asked from outside: clouds give a machine that they take back 30 s or more.
@@ -60,18 +61,16 @@ class ExitStatus(NamedTuple):
 
 
 class LastWords(msgspec.Struct, frozen=True, kw_only=True):
-    """What the training process itself said about its end, read from its stream. `leaving`: why it was to leave while
-    it served on."""
+    """What the training process itself said about its end, read from its stream: a failure, and its last phase.
+    `leaving`: why it was to leave while it served on."""
 
     failure: Failure | None = None
-    done: bool = False
-    paused: bool = False
-    preempted: bool = False
+    phase: str = ""
     leaving: Cause | None = None
 
 
 def last_words(records: Iterable[bytes]) -> LastWords:
-    """The last failure, and whether the last phase is one of those that say how it ends, among encoded records."""
+    """Among encoded records."""
     failure: Failure | None = None
     last = Phase(at=0, name="")
     for data in records:
@@ -83,13 +82,8 @@ def last_words(records: Iterable[bytes]) -> LastWords:
             failure = record
         elif isinstance(record, Phase):
             last = record
-    return LastWords(
-        failure=failure,
-        done=last.name == "done",
-        paused=last.name == PAUSED_PHASE,
-        preempted=last.name == PREEMPTED_PHASE,
-        leaving=Cause(last.detail) if last.name == LEAVING_PHASE and last.detail in NODE_LEAVES else None,
-    )
+    leaving = Cause(last.detail) if last.name == LEAVING_PHASE and last.detail in NODE_LEAVES else None
+    return LastWords(failure=failure, phase=last.name, leaving=leaving)
 
 
 def as_it_came_about(status: ExitStatus, *, stop: StopRequest | None, kind: Kind) -> ExitStatus:
@@ -117,7 +111,7 @@ def judge(
     sender = _sender(status, stop, killed=killed, memory_kills=memory_kills)
     seen: dict[str, Any] = {"sender": sender, "memory_kills": memory_kills, "kernel_saw": kernel_saw}
     end = partial(Ending, code=status.code, signal=status.signal, **seen)
-    if status.code == SAVED_CODE and (words.paused or words.preempted):
+    if status.code == SAVED_CODE and words.phase in (PAUSED_PHASE, PREEMPTED_PHASE):
         return _saved(end, words, stop)
     is_foreign = status.signal == signal.SIGKILL and not killed
     if stop is not None and (is_foreign or _failed_pausing(status, words, stop)):
@@ -126,7 +120,7 @@ def judge(
         told = words.failure.ending or Ending(cause=words.failure.cause)
         ending = msgspec.structs.replace(told, code=status.code, signal=status.signal, **seen)
         return ending, words.failure.message[:_MESSAGE_CHARS]
-    if status.code == 0 and (stop is None or words.done):
+    if status.code == 0 and (stop is None or words.phase == DONE_PHASE):
         return end(cause=Cause.COMPLETED), "It ran to its end."
     if stop is not None and words.leaving and stop.cause is Cause.PAUSED:
         return end(cause=words.leaving), "It served on until its gang had saved."
@@ -161,7 +155,7 @@ def _sender(status: ExitStatus, stop: StopRequest | None, *, killed: bool, memor
 
 def _saved(end: partial[Ending], words: LastWords, stop: StopRequest | None) -> tuple[Ending, str]:
     """Of a gang that agreed to leave, some may not have been asked, or not yet."""
-    if words.preempted:
+    if words.phase == PREEMPTED_PHASE:
         said = "It got a SIGTERM that Trainyard did not send, saved a checkpoint and left."
         return end(cause=Cause.PREEMPTED, saved=True), said
     cause = stop.cause if stop is not None and stop.save else Cause.PAUSED

@@ -8,7 +8,7 @@ from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.strategies import broken_limits
 from worker_agent.protocol.states import Cause, Keras, Kind, Role
-from worker_agent.replica.verdict import PAUSED_PHASE, PREEMPTED_PHASE
+from worker_agent.replica.verdict import DONE_PHASE, PAUSED_PHASE, PREEMPTED_PHASE
 from worker_agent.trainer.emit import Emitter, RecipeLog, Sink
 from worker_agent.trainer.failure import failure_of, record_of
 from worker_agent.trainer.outcome import ExitCode, Paused, Stopped, TrainingFailed, code_of
@@ -30,7 +30,7 @@ def conduct(run: TrainingRun, sink: Sink) -> int:
     stop = StopSignal(leave=emitter.close, folder=run.folder)
     try:
         _train(run, emitter, stop)
-        emitter.phase("done")
+        emitter.phase(DONE_PHASE)
         code: int = ExitCode.COMPLETED
     except Paused:
         emitter.phase(PREEMPTED_PHASE if stop.is_preempted else PAUSED_PHASE)

@@ -9,6 +9,7 @@ then the rest is ended, and whether the job is launched again is decided when al
 itself even then, they could not reach one another, which is the machines' doing. By which causes it is: `restarts.py`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -157,6 +158,12 @@ def blame_in(replicas: tuple[ReplicaFacts, ...], root: ReplicaFacts) -> Blame:
     return Blame.PROGRAM if has_left and root.end.lost_peer else root.end.blame
 
 
+def leads(replica: ReplicaFacts, gang: Sequence[ReplicaFacts]) -> bool:
+    """Whether it is the first process of its gang."""
+    has_chief = any(other.role is Role.CHIEF for other in gang)
+    return replica.index == 0 and replica.role is (Role.CHIEF if has_chief else Role.WORKER)
+
+
 def end_of(root: ReplicaFacts, *, number: int, step: int, began_at: int) -> AttemptEnd:
     """The end of launch `number`, or of a part of it, that failed of this process."""
     return AttemptEnd(number, root.end.cause, root.end.blame, step, began_at, root.end.digest)
@@ -294,8 +301,7 @@ def _training_done(gang: GangFacts, now: datetime) -> bool:
 def _is_awaited(replica: ReplicaFacts, gang: GangFacts) -> bool:
     if gang.kind is Kind.SCRIPT and gang.strategy not in SERVED:
         return replica.role in (Role.CHIEF, Role.WORKER)
-    has_chief = any(other.role is Role.CHIEF for other in gang.replicas)
-    return replica.index == 0 and replica.role is (Role.CHIEF if has_chief else Role.WORKER)
+    return leads(replica, gang.replicas)
 
 
 def _order(replica: ReplicaFacts) -> tuple[bool, bool, bool, bool, float]:

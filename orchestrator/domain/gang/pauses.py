@@ -23,6 +23,7 @@ from orchestrator.domain.gang.decisions import (
     Finish,
     GangFacts,
     Wait,
+    leads,
     root_cause,
 )
 from orchestrator.domain.gang.reasons import ReplicaFacts, reason_of
@@ -63,17 +64,17 @@ class Kept:
 Decision = Wait | End | Rest | Kept | Finish
 
 
-def is_saver(role: Role, index: int, *, strategy: Strategy, roles: Sequence[Role]) -> bool:
-    """Whether this process of a gang of such `roles` takes part in saving."""
+def savers_of(gang: Sequence[ReplicaFacts], strategy: Strategy) -> list[ReplicaFacts]:
+    """Those who take part in saving."""
     if strategy in SERVED:
-        return index == 0 and role is (Role.CHIEF if Role.CHIEF in roles else Role.WORKER)
-    return role is not Role.EVALUATOR
+        return [replica for replica in gang if leads(replica, gang)]
+    return [replica for replica in gang if replica.role is not Role.EVALUATOR]
 
 
 def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Wait | End | Rest | Kept | Finish:
     """The next move of a job that is pausing. Its `cause` is None until those who save have left."""
     live = [replica for replica in gang.replicas if replica.status not in TERMINAL_REPLICA]
-    savers = _savers(gang)
+    savers = savers_of(gang.replicas, gang.strategy)
     if savers and all(replica.cause is Cause.COMPLETED for replica in savers):
         return End(Cause.COMPLETED, "It had finished before the pause reached it.")
     if gang.cause is not None:
@@ -107,11 +108,6 @@ def _ended(gang: GangFacts, pause: Pause, savers: list[ReplicaFacts], now: datet
     if retry is not Retry.NEVER and (pause.requeue or retry is not Retry.COUNTED):
         return Kept(cause, f"The pause saved nothing: {reason}")
     return Finish(cause, f"It failed while it was to be paused: {reason}")
-
-
-def _savers(gang: GangFacts) -> list[ReplicaFacts]:
-    roles = [replica.role for replica in gang.replicas]
-    return [each for each in gang.replicas if is_saver(each.role, each.index, strategy=gang.strategy, roles=roles)]
 
 
 def _overdue(pause: Pause, savers: list[ReplicaFacts]) -> ReplicaFacts | None:

@@ -35,9 +35,14 @@ class ReplicaFacts:
     node_id: str | None = None
 
     @property
+    def words(self) -> str:
+        """`worker 1`."""
+        return f"{self.role.value} {self.index}"
+
+    @property
     def who(self) -> str:
         """`worker 1 on node-2`."""
-        return f"{self.role.value} {self.index} on {self.node_name}"
+        return f"{self.words} on {self.node_name}"
 
     @property
     def cause(self) -> Cause | None:
@@ -101,3 +106,8 @@ def message_in_full(message: str, ending: Ending | None) -> str:
 def listed(names: Sequence[str]) -> str:
     """`worker 1`, or `chief 0, ps 0 and ps 1`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def they_are(names: Sequence[str]) -> str:
+    """`worker 1 is`, or `chief 0, ps 0 and ps 1 are`."""
+    return f"{listed(names)} {'is' if len(names) == 1 else 'are'}"

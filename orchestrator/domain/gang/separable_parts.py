@@ -9,7 +9,7 @@ comes back where it was.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from orchestrator.domain.gang.reasons import ReplicaFacts, listed
+from orchestrator.domain.gang.reasons import ReplicaFacts
 from orchestrator.domain.gang.restarts import Again
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Cause, Kind, Role, Strategy
@@ -52,8 +52,3 @@ def may_return(replica: ReplicaFacts) -> bool:
     """Whether a process can be launched again where it was. One that was stopped was stopped for its part's sake."""
     is_fit = not replica.has_failed or replica.cause is Cause.STOPPED or replica.end.row.spares_the_place
     return replica.node_takes and is_fit
-
-
-def in_words(members: Sequence[ReplicaFacts]) -> str:
-    """`worker 1`, or `chief 0, ps 0 and ps 1`."""
-    return listed([f"{member.role.value} {member.index}" for member in members])

@@ -4,7 +4,6 @@
 `services/gang/gang.py` carries on from what the nodes say, by `domain/gang/pauses.py`.
 """
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from django.conf import settings
@@ -14,13 +13,13 @@ from orchestrator.domain.gang import pauses
 from orchestrator.domain.gang.decisions import GangFacts
 from orchestrator.domain.gang.pauses import Kept, Pause, Rest
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
-from orchestrator.models import Cursor, Job, Replica, User
+from orchestrator.models import Cursor, Job, User
 from orchestrator.services import outbox
 from orchestrator.services.gang import gang_facts
 from orchestrator.services.transitions import announce_job, move_job, record
 from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.records import Stream
-from worker_agent.protocol.states import Cause, JobStatus, Kind, Role, Strategy
+from worker_agent.protocol.states import Cause, JobStatus, Kind, Strategy
 
 
 def begin(*, job: Job, reason: str, now: datetime, requeue: bool = False, actor: User | None = None) -> None:
@@ -38,11 +37,11 @@ def begin(*, job: Job, reason: str, now: datetime, requeue: bool = False, actor:
         requeue=requeue,
         cause="" if saving else Cause.PAUSED.value,
     )
-    rows = gang_facts.live(job)
     # A script may save by itself when it gets SIGTERM: it has the same time for that.
-    grace_s = settings.PAUSE_GRACE_S if saving or spec.kind is Kind.SCRIPT else None
-    for row in _savers(job, rows) if saving else rows:
-        outbox.post_stop(replica=row, reason=reason, now=now, cause=Cause.PAUSED, grace_s=grace_s, save=saving)
+    grace_s, savers = settings.PAUSE_GRACE_S if saving or spec.kind is Kind.SCRIPT else None, _savers(job)
+    for row in gang_facts.live(job):
+        if row.pk in savers or not saving:
+            outbox.post_stop(replica=row, reason=reason, now=now, cause=Cause.PAUSED, grace_s=grace_s, save=saving)
 
 
 def stay(*, job: Job, by: User) -> None:
@@ -101,14 +100,12 @@ def keep(job: Job, decision: Kept, *, now: datetime) -> None:
     enqueue.dispatch_waiting()
 
 
-def _savers(job: Job, rows: Sequence[Replica]) -> list[Replica]:
-    strategy, roles = Strategy(job.strategy), [Role(row.role) for row in rows]
-    return [row for row in rows if pauses.is_saver(Role(row.role), row.index, strategy=strategy, roles=roles)]
+def _savers(job: Job) -> set[int]:
+    return {facts.replica_id for facts in pauses.savers_of(gang_facts.present(job), Strategy(job.strategy))}
 
 
 def _is_stored(job: Job) -> bool:
     """Whether all that those who save wrote has arrived: a checkpoint is known before its writer's end is believed."""
-    rows = list(job.replicas.filter(attempt=job.attempt, superseded=False))
-    ended = [row.pk for row in _savers(job, rows) if row.status in TERMINAL_REPLICA and row.cause != Cause.NODE_LOST]
+    ended = job.replicas.filter(pk__in=_savers(job), status__in=TERMINAL_REPLICA).exclude(cause=Cause.NODE_LOST.value)
     streams = Cursor.objects.filter(replica__in=ended, stream=Stream.TRAINER.value)
     return all(row.final is not None and row.offset >= row.final for row in streams)

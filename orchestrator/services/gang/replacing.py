@@ -1,6 +1,6 @@
 """Processes of a gang that are launched anew while the others go on, and the ledger of it (`models.Replacement`).
 
-Which ones those are is `domain/gang/separable_parts.py`'s answer, by way of `failure.decide`; `services/gang/gang.py`
+Which ones those are is `domain/gang/separable_parts.py`'s answer, by way of `decisions.decide`; `services/gang/gang.py`
 has it carried out. Who comes back comes back on its node, at its port and on its devices, which stay its own meanwhile:
 the others know no other address. It is a new replica of the next incarnation; the one before is superseded and moves
 nothing any more.
@@ -13,8 +13,8 @@ from functools import partial
 from django.conf import settings
 from django.db.models import F
 
-from orchestrator.domain.gang.reasons import REASON_CHARS, ReplicaFacts, adding, listed, reason_of, sentence_of
-from orchestrator.domain.gang.separable_parts import Part, in_words
+from orchestrator.domain.gang.reasons import REASON_CHARS, ReplicaFacts, adding, reason_of, sentence_of, they_are
+from orchestrator.domain.gang.separable_parts import Part
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Attempt, Checkpoint, Job, Replacement, Replica
 from orchestrator.services import outbox, transitions
@@ -60,9 +60,8 @@ def note_back(job: Job, *, now: datetime) -> None:
         members = list(entry.replaced.all())
         if all(_is_back(present.get((row.role, row.index))) for row in members):
             Replacement.objects.filter(pk=entry.pk).update(back_at=now)
-            names, verb = listed([row.words for row in members]), "is" if len(members) == 1 else "are"
-            lasted_s = (now - _failed_at(entry, now)).total_seconds()
-            transitions.record(kind=EVENT, text=f"{names} {verb} at work again after {lasted_s:.1f} s.", job=job)
+            back, lasted_s = they_are([row.words for row in members]), (now - _failed_at(entry, now)).total_seconds()
+            transitions.record(kind=EVENT, text=f"{back} at work again after {lasted_s:.1f} s.", job=job)
 
 
 def release_places(job: Job) -> None:
@@ -94,13 +93,12 @@ def _failed_at(entry: Replacement, now: datetime) -> datetime:
 
 
 def _said(part: Part) -> str:
-    verb = "is" if len(part.members) == 1 else "are"
-    when = ""
-    if part.again.number:
-        when = f", in {part.again.wait_s:.0f} s (restart {part.again.number} of those that count)"
+    number, wait_s = part.again.number, part.again.wait_s
+    when = f", in {wait_s:.0f} s (restart {number} of those that count)" if number else ""
     them = "it" if len(part.members) == 1 else "them"
     onward = f"the others wait for {them}" if part.from_checkpoint else "the others go on"
-    return adding(sentence_of(part.why), f"So {in_words(part.members)} {verb} launched again{when}; {onward}.")
+    they = they_are([member.words for member in part.members])
+    return adding(sentence_of(part.why), f"So {they} launched again{when}; {onward}.")
 
 
 def _launch(job: Job, part: Part, rows: Sequence[Replica], entry: Replacement, now: datetime) -> str:
@@ -121,11 +119,10 @@ def _launch(job: Job, part: Part, rows: Sequence[Replica], entry: Replacement, n
                 ),
             )
     Replacement.objects.filter(pk=entry.pk).update(step_reached=job.step)
-    text = f"{in_words(part.members)} {'is' if len(rows) == 1 else 'are'} launched"
+    text = f"{they_are([row.words for row in rows])} launched"
     if part.from_checkpoint:
-        text += (
-            f", from the checkpoint at step {begin.step}" if begin else ", from the beginning: no checkpoint is kept"
-        )
+        origin = f"the checkpoint at step {begin.step}" if begin else "the beginning: no checkpoint is kept"
+        text += f", from {origin}"
         _go_back(job, entry, begin)
     transitions.record(kind=EVENT, text=f"{text}.", job=job)
     transitions.announce_replicas(job.pk)

@@ -148,8 +148,7 @@ def _take(intake: Intake, report: Records, cursor: Cursor) -> None:
     for end, data in zip(report.offsets, report.records, strict=True):
         if end > cursor.offset:
             try:
-                sort = _sort_out if intake.is_fenced else _sort_in
-                sort(intake, decode_record(data))
+                _sort_in(intake, decode_record(data))
             except (msgspec.DecodeError, ValueError, OverflowError) as error:
                 note_skipped(intake.replica, why=str(error))
     cursor.offset = report.end
@@ -164,7 +163,11 @@ def note_skipped(replica: Replica, *, why: str) -> None:
 
 
 def _sort_in(intake: Intake, record: Record) -> None:
+    """Of who was replaced, only the Exit counts: it moves nothing, but says how long its streams are."""
+    intake.refused += intake.is_fenced
     match record:
+        case _ if intake.is_fenced and not isinstance(record, Exit):
+            pass
         case Points():
             _add_points(intake.points, record)
         case Log() | Gap():
@@ -180,13 +183,6 @@ def _sort_in(intake: Intake, record: Record) -> None:
         case Failure():
             # The shim repeats it in its Exit, and the traceback is on stderr, so in the log.
             pass
-
-
-def _sort_out(intake: Intake, record: Record) -> None:
-    """Another process has been launched in its place. Its Exit moves nothing, but says how long its streams are."""
-    intake.refused += 1
-    if isinstance(record, Exit):
-        intake.moments.append(record)
 
 
 def _count_refused(intakes: Iterable[Intake]) -> None:

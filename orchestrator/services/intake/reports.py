@@ -29,23 +29,9 @@ CLOCK_TRUSTED_S = 300.0
 
 def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
     """Store a batch; returns which part of each stream the nodes may forget."""
-    slices: list[tuple[Node, Records]] = []
-    hellos: dict[str, tuple[Node, Hello]] = {}
-    heartbeats: list[tuple[Node, Heartbeat]] = []
-    acks: list[tuple[Node, Ack]] = []
-    probed: list[tuple[Node, Probed]] = []
-    for node, report in batch:
-        match report:
-            case Records():
-                slices.append((node, report))
-            case Heartbeat():
-                heartbeats.append((node, report))
-            case Hello():
-                hellos[node.pk] = (node, report)
-            case Ack():
-                acks.append((node, report))
-            case Probed():
-                probed.append((node, report))
+    hellos = {node.pk: (node, report) for node, report in batch if isinstance(report, Hello)}
+    heartbeats = [(node, report) for node, report in batch if isinstance(report, Heartbeat)]
+    slices = [(node, report) for node, report in batch if isinstance(report, Records)]
     with transaction.atomic():
         for node, hello in hellos.values():
             _greet(node, hello, now=now)
@@ -56,10 +42,12 @@ def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
         for node in {node.pk: node for node, _ in [*hellos.values(), *heartbeats]}.values():
             if node.state == NodeState.LOST:
                 _welcome_back(node, now=now)
-        for node, ack in acks:
-            gang.on_ack(node=node, command_id=ack.command_id, refused=ack.refused, now=now)
-        for node, answer in probed:
-            probing.on_probed(node=node, report=answer, now=now)
+        for node, report in batch:
+            if isinstance(report, Ack):
+                gang.on_ack(node=node, command_id=report.command_id, refused=report.refused, now=now)
+        for node, report in batch:
+            if isinstance(report, Probed):
+                probing.on_probed(node=node, report=report, now=now)
         return records.store(slices, now=now) if slices else {}
 
 

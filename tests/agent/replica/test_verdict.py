@@ -31,7 +31,7 @@ LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Conne
     ("status", "words", "stop", "memory", "cause", "message"),
     [
         (DONE, LastWords(), None, 0, Cause.COMPLETED, "It ran to its end."),
-        (DONE, LastWords(done=True), STOP, 0, Cause.COMPLETED, "It ran to its end."),
+        (DONE, LastWords(phase="done"), STOP, 0, Cause.COMPLETED, "It ran to its end."),
         (DONE, LastWords(), STOP, 0, Cause.STOPPED, "Stopped by ada."),
         (CODE_3, LastWords(failure=NAN), None, 0, Cause.LOSS_NOT_FINITE, NAN.message),
         (CODE_3, LastWords(failure=NAN), STOP, 0, Cause.LOSS_NOT_FINITE, NAN.message),
@@ -46,9 +46,9 @@ LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Conne
         (TERMINATED, LastWords(), None, 2, Cause.PREEMPTED, "A SIGTERM that Trainyard did not send ended it."),
         (TERMINATED, LastWords(), SPOT, 0, Cause.PREEMPTED, "It left without saving."),
         (TERMINATED, LastWords(), SPOT_SCRIPT, 0, Cause.PREEMPTED, "A SIGTERM from outside."),
-        (SAVED, LastWords(paused=True), SPOT, 0, Cause.PREEMPTED, "It saved a checkpoint and left."),
-        (SAVED, LastWords(preempted=True), None, 0, Cause.PREEMPTED, "It got a SIGTERM that Trainyard did not send"),
-        (SAVED, LastWords(preempted=True), SPOT, 0, Cause.PREEMPTED, "saved a checkpoint and left."),
+        (SAVED, LastWords(phase="paused"), SPOT, 0, Cause.PREEMPTED, "It saved a checkpoint and left."),
+        (SAVED, LastWords(phase="preempted"), None, 0, Cause.PREEMPTED, "It got a SIGTERM that Trainyard did not send"),
+        (SAVED, LastWords(phase="preempted"), SPOT, 0, Cause.PREEMPTED, "saved a checkpoint and left."),
         (CODE_143, LastWords(leaving=Cause.PREEMPTED), ENOUGH, 0, Cause.PREEMPTED, "until its gang had saved."),
         (CODE_143, LastWords(leaving=Cause.AGENT_SHUTDOWN), ENOUGH, 0, Cause.AGENT_SHUTDOWN, "It served on until"),
         (TERMINATED, LastWords(leaving=Cause.PREEMPTED), SPOT, 0, Cause.PREEMPTED, "It left without saving."),
@@ -56,10 +56,10 @@ LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Conne
         (CODE_3, LastWords(failure=LATE), SPOT, 0, Cause.PREEMPTED, "It left without saving."),
         (CODE_3, LastWords(failure=NAN), SPOT, 0, Cause.LOSS_NOT_FINITE, NAN.message),
         (ExitStatus(None, 63), LastWords(), None, 0, Cause.SIGNAL, "signal 63 (unknown signal)"),
-        (SAVED, LastWords(paused=True), PAUSE, 0, Cause.PAUSED, "It saved a checkpoint and left."),
-        (SAVED, LastWords(paused=True), None, 0, Cause.PAUSED, "It saved a checkpoint and left."),
+        (SAVED, LastWords(phase="paused"), PAUSE, 0, Cause.PAUSED, "It saved a checkpoint and left."),
+        (SAVED, LastWords(phase="paused"), None, 0, Cause.PAUSED, "It saved a checkpoint and left."),
         (SAVED, LastWords(), None, 0, Cause.EXIT_CODE, "ended with exit code 75"),
-        (DONE, LastWords(done=True), PAUSE, 0, Cause.COMPLETED, "It ran to its end."),
+        (DONE, LastWords(phase="done"), PAUSE, 0, Cause.COMPLETED, "It ran to its end."),
         (CODE_3, LastWords(failure=LATE), PAUSE, 0, Cause.EXCEPTION, LATE.message),
         (KILLED, LastWords(), PAUSE, 0, Cause.SIGNAL, "The process was killed by signal 9 (SIGKILL)."),
         (TERMINATED, LastWords(), PAUSE, 0, Cause.PAUSED, "It left without saving."),
@@ -126,13 +126,13 @@ def test_last_words_are_the_latest_and_survive_garbage() -> None:
         encode(Phase(at=3, name="saving")),
         encode(Progress(at=4, step=1, total_steps=2, epoch=1, epochs=1)),
     ]
-    assert last_words(records) == LastWords(failure=NAN, done=False)
-    assert last_words(records[3:4]).done
-    assert last_words([encode(Phase(at=2, name="paused"))]) == LastWords(paused=True)
-    assert last_words([encode(Phase(at=2, name="preempted"))]) == LastWords(preempted=True)
+    assert last_words(records) == LastWords(failure=NAN, phase="saving")
+    assert last_words(records[3:4]).phase == "done"
+    assert last_words([encode(Phase(at=2, name="paused"))]) == LastWords(phase="paused")
+    assert last_words([encode(Phase(at=2, name="preempted"))]) == LastWords(phase="preempted")
     leaving = [encode(Phase(at=2, name="leaving", detail=detail)) for detail in ("preempted", "nothing that we know")]
-    assert last_words(leaving[:1]) == LastWords(leaving=Cause.PREEMPTED)
-    assert last_words(leaving) == LastWords()
+    assert last_words(leaving[:1]) == LastWords(phase="leaving", leaving=Cause.PREEMPTED)
+    assert last_words(leaving) == LastWords(phase="leaving")
 
 
 NATIVE = (

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.domain.gang import pauses
 from orchestrator.domain.gang.decisions import End, Finish, Wait
-from orchestrator.domain.gang.pauses import Kept, Pause, Rest, is_saver
+from orchestrator.domain.gang.pauses import Kept, Pause, Rest, savers_of
 from tests.domain.gang.gangs import NOW, ended, gang, replica, spec
 from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.states import Cause, JobStatus, Kind, Role, Strategy
@@ -42,8 +42,8 @@ def test_who_saves(strategy, savers):
     members = [(Role.CHIEF, 0), (Role.WORKER, 0), (Role.WORKER, 1), (Role.PS, 0), (Role.EVALUATOR, 0)]
     if strategy is Strategy.MULTI_WORKER_MIRRORED:
         members.remove((Role.PS, 0))
-    roles = [role for role, _ in members]
-    found = {f"{role} {index}" for role, index in members if is_saver(role, index, strategy=strategy, roles=roles)}
+    gang_of = [replica(index, role=role) for role, index in members]
+    found = {each.words for each in savers_of(gang_of, strategy)}
     assert found == savers
 
 
@@ -57,7 +57,7 @@ def test_who_was_asked_from_outside_and_saved_is_no_failure_of_the_pause():
 
 
 def test_of_a_pipeline_the_first_worker_saves():
-    assert [is_saver(Role.WORKER, i, strategy=Strategy.PIPELINE, roles=[Role.WORKER] * 2) for i in (0, 1)] == [1, 0]
+    assert [each.index for each in savers_of([replica(0), replica(1)], Strategy.PIPELINE)] == [0]
 
 
 def test_all_who_save_have_to_leave_then_the_rest_is_ended_then_the_job_is_kept():

@@ -21,6 +21,7 @@ from worker_agent.protocol.job.archive import ArchiveRefused, safe_parts
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.script_text import ScriptInfo, inspect_script, runs_script
 from worker_agent.protocol.states import DeviceKind, Keras, Strategy
+from worker_agent.replica.verdict import DONE_PHASE
 from worker_agent.trainer.emit import Emitter, Sink, say
 from worker_agent.trainer.failure import failure_of, is_of_tpu, tpu_refusal, tpu_silent
 from worker_agent.trainer.outcome import ExitCode, Stopped, TrainingFailed, code_of
@@ -48,7 +49,7 @@ def conduct(run: TrainingRun, sink: Sink) -> int:
     try:
         code = _launch(run, emitter, stop)
         if code == ExitCode.COMPLETED and not stop.asked:  # else it may have left because it was asked to
-            emitter.phase("done")
+            emitter.phase(DONE_PHASE)
     except (Stopped, KeyboardInterrupt):
         code = ExitCode.STOPPED
     except BaseException as error:
