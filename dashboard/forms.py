@@ -2,7 +2,7 @@
 
 The form checks nothing that a service checks: what was typed travels on as text, and the service reads it or says what
 is wrong. So the browser and REST answer alike, and a form shown again holds exactly what was typed. Used by
-`views/new_job/new_job.py` and `views/machines/machines.py`.
+`views/new_job/new_job.py`.
 """
 
 import shlex
@@ -137,7 +137,7 @@ class JobForm:
         """Put each error of a service at the field of this page that it speaks of."""
         for error in errors:
             place = self._place(error.field)
-            words = TIME_LIMIT_WORDS if place == "time_limit" else _sentence(in_labels(error.message))
+            words = TIME_LIMIT_WORDS if place == "time_limit" else sentence_of(in_labels(error.message))
             self.errors.setdefault(place, words)
 
     def _program(self) -> str:
@@ -224,55 +224,6 @@ def _source_of(code: Mapping[str, object]) -> dict[str, str]:
     return {}
 
 
-@dataclass
-class PlainForm:
-    """A form of plain text fields: `values` as typed, `errors` by field."""
-
-    values: dict[str, str]
-    errors: dict[str, str] = field(default_factory=dict)
-
-    def value(self, name: str) -> str:
-        """What stands in the field of that name."""
-        return self.values.get(name, "")
-
-    def refuse(self, errors: list[FieldError]) -> None:
-        """Put each error of a service at its field; what belongs to none stands under ""."""
-        for error in errors:
-            self.errors.setdefault(error.field if error.field in self.values else "", _sentence(error.message))
-
-
-CLUSTER_DEFAULTS = {
-    "name": "",
-    "description": "",
-    "address_range": "",
-    "interface": "",
-    "port_first": "20000",
-    "port_last": "20999",
-    "checkpoint_place": "",
-    "environment": "",
-}
-
-
-def cluster_form(post: Mapping[str, str] | None = None) -> PlainForm:
-    """The form that registers a cluster, empty or as it was sent."""
-    return PlainForm(
-        {name: default if post is None else post.get(name, "") for name, default in CLUSTER_DEFAULTS.items()}
-    )
-
-
-def cluster_fields(form: PlainForm) -> dict[str, object]:
-    """What the form asks `services.nodes.create_cluster` for."""
-    environment, wrong = environment_of(form.values["environment"])
-    if wrong:
-        form.errors["environment"] = wrong
-    ports = {
-        name: int(form.values[name])
-        for name in ("port_first", "port_last")
-        if form.values[name].isdecimal() and len(form.values[name]) < 9
-    }
-    return {**form.values, **ports, "environment": environment}
-
-
 def environment_of(text: str) -> tuple[dict[str, str], str]:
     """Lines `NAME=value` as a mapping, and what is wrong with the first line that is not one ("" when none is)."""
     found: dict[str, str] = {}
@@ -316,7 +267,7 @@ def _seconds(minutes: str) -> int | str:
         return minutes
 
 
-def _sentence(message: str) -> str:
+def sentence_of(message: str) -> str:
     """A service's words as they stand below a field. A name at the beginning stays as it is written."""
     first = message.split(" ", 1)[0]
     begun = message[:1].upper() + message[1:] if first.isalpha() else message

@@ -8,10 +8,10 @@ from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from dashboard.forms import PlainForm, cluster_fields, cluster_form
 from dashboard.requests import SignedIn
 from dashboard.views.answers import page
 from dashboard.views.machines import machine_rows
+from dashboard.views.machines.cluster_form import ClusterForm
 from dashboard.views.once import forget, hand_over, received
 from orchestrator.queries import machines, telemetry
 from orchestrator.queries.rows import Cluster, Node
@@ -28,11 +28,9 @@ CURVE_POINTS = 48
 @page
 def clusters(request: SignedIn) -> HttpResponse:
     """All clusters; administrators register one by POST, which leads to its page with the first join command."""
-    form = cluster_form()
-    if request.method == "POST":
-        form = cluster_form(request.POST)
-        if created := _registered(request, form):
-            return _with_join_command(request, created)
+    form = ClusterForm(request.POST if request.method == "POST" else None)
+    if request.method == "POST" and (created := _registered(request, form)):
+        return _with_join_command(request, created)
     found = list(machines.clusters(request.user))
     nodes = machines.nodes(request.user)
     context = {
@@ -83,8 +81,8 @@ def nodes_state(request: SignedIn) -> HttpResponse:
     return render(request, "dashboard/nodes/_state.html", _nodes_state(request, machines.nodes(request.user)))
 
 
-def _registered(request: SignedIn, form: PlainForm) -> Cluster | None:
-    fields = cluster_fields(form)
+def _registered(request: SignedIn, form: ClusterForm) -> Cluster | None:
+    fields = form.request()
     if form.errors:
         return None
     try:
