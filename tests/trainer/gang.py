@@ -16,7 +16,7 @@ from worker_agent.protocol import codec
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.plan import Plan
-from worker_agent.protocol.records import Exit, Failure, Log, Phase, Points, Progress, Record, Stream, Summary
+from worker_agent.protocol.records import Exit, Facts, Failure, Log, Phase, Points, Progress, Record, Stream, Summary
 from worker_agent.protocol.states import Cause, DeviceKind, Kind, Role, Strategy
 from worker_agent.replica.folder import read_shim_state, read_stop, write_stop
 from worker_agent.replica.spool import Reader
@@ -43,26 +43,30 @@ class Member:
             records += [codec.decode_record(data) for data in batch]
         return records
 
-    def of(self, kind: type) -> list[Any]:
+    def records(self, kind: type) -> list[Any]:
         return [record for record in self.said() if isinstance(record, kind)]
 
+    def facts(self) -> dict[str, Any]:
+        """Everything that it has told of itself."""
+        return {name: value for record in self.records(Facts) for name, value in record.facts.items()}
+
     def phases(self) -> list[str]:
-        return [record.name for record in self.of(Phase)]
+        return [record.name for record in self.records(Phase)]
 
     def progress(self) -> list[Progress]:
-        return self.of(Progress)
+        return self.records(Progress)
 
     def failure(self) -> Failure | None:
-        found = self.of(Failure)
+        found = self.records(Failure)
         return found[-1] if found else None
 
     def summaries(self) -> list[Summary]:
-        return self.of(Summary)
+        return self.records(Summary)
 
     def series(self, name: str) -> dict[int, float]:
         """Step → value."""
         points: dict[int, float] = {}
-        for record in self.of(Points):
+        for record in self.records(Points):
             if name in record.names:
                 points |= dict(zip(record.steps, record.values[record.names.index(name)], strict=True))
         return points

@@ -43,12 +43,12 @@ def test_they_are_complete_and_of_the_chief_alone(whole: tuple[Gang, Path]) -> N
     markers = complete_in(folder)
     assert [marker.step for marker in markers.values()] == [7, 14, 18]
     assert sorted(path.name for path in folder.iterdir()) == sorted(markers)
-    told = trained["worker:0"].of(Checkpointed)
+    told = trained["worker:0"].records(Checkpointed)
     assert [(each.step, each.epoch, each.shared) for each in told] == [(7, 1, False), (14, 2, False), (18, 3, False)]
     assert told[-1].kept == sorted(markers)
     assert "val_loss" in told[-1].metrics
     assert "val_loss" not in told[0].metrics
-    assert trained["worker:1"].of(Checkpointed) == []
+    assert trained["worker:1"].records(Checkpointed) == []
     assert list(Path(trained["worker:1"].plan.scratch).iterdir()) == []
     left = sorted(path.name for path in Path(trained["worker:0"].plan.artifacts).iterdir())
     assert left == ["metrics.json", "model.keras", "saved_model.zip"]
@@ -79,7 +79,7 @@ def test_it_goes_on_as_if_never_interrupted(
     assert [each.epoch for each in lead.summaries()] == [2, 3]
     for ours, theirs in zip(lead.summaries(), reference.summaries()[1:], strict=True):
         assert ours.metrics == pytest.approx(theirs.metrics, abs=1e-6)
-    assert lead.of(Facts)[0].facts["resumed"] == {"checkpoint": RESUMED, "step": 7, "job": 1}
+    assert lead.records(Facts)[0].facts["resumed"] == {"checkpoint": RESUMED, "step": 7, "job": 1}
 
 
 def test_a_torn_one_is_passed_over_and_the_last_ones_and_the_best_are_kept(keras3: Zygote, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_torn_one_is_passed_over_and_the_last_ones_and_the_best_are_kept(keras
     wait_until(lambda: lead.said(Stream.TRAINER), 60, "it speaks")
     Reader(spool).acknowledge(10**9)  # else those that the control plane may know stay as well
     trained.wait()
-    ranked = sorted(lead.of(Checkpointed), key=lambda each: each.metrics["val_loss"])
+    ranked = sorted(lead.records(Checkpointed), key=lambda each: each.metrics["val_loss"])
     assert sorted(complete_in(folder)) == sorted({ranked[0].name, *(f"step-{step:010d}-a1" for step in (24, 30))})
 
     data = next((folder / "step-0000000030-a1").glob("state.data*"))

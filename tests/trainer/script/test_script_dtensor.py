@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.gang import Zygote
-from tests.trainer.script.test_scripts import SCRIPTS, completed, facts, script
+from tests.trainer.script.test_scripts import SCRIPTS, completed, script
 from worker_agent.protocol.states import Keras, Strategy
 
 pytestmark = pytest.mark.tf
@@ -28,7 +28,7 @@ def test_dtensor(tmp_path: Path, keras3: Zygote) -> None:
     losses = lead.series("loss")
     assert list(losses) == list(range(1, 31))
     assert losses[30] < losses[1]
-    assert facts(lead)["mesh"] == {"batch": 2, "model": 2}
+    assert lead.facts()["mesh"] == {"batch": 2, "model": 2}
 
 
 def test_dtensor_of_one_process_waits_for_nobody(tmp_path: Path, keras3: Zygote) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.gang import free_ports
-from tests.trainer.script.test_scripts import SCRIPTS, completed, facts, flavoured, script
+from tests.trainer.script.test_scripts import SCRIPTS, completed, flavoured, script
 from worker_agent.protocol.states import Cause, Keras, Strategy
 
 pytestmark = pytest.mark.tf
@@ -37,7 +37,7 @@ def test_one_device_and_central_storage(keras: Keras, tmp_path: Path, request: p
     assert list(losses) == list(range(1, 41))
     assert losses[40] < losses[1] / 2
     assert "on 2 devices" in loop.log()
-    assert facts(loop)["communication"] == "through CPU:0"
+    assert loop.facts()["communication"] == "through CPU:0"
     assert "The TPU local cannot be used" in tpu.failure().message
     assert "check its name" in tpu.failure().message
     assert unreached.failure().message.startswith(f"The TPU {silent} did not answer within 0.2 s (connection refused)")

@@ -14,7 +14,6 @@ import pytest
 from tests.trainer.gang import Gang, Member, Zygote, gang
 from tests.waiting import wait_until
 from worker_agent.protocol import codec
-from worker_agent.protocol.records import Facts
 from worker_agent.protocol.states import Cause, Keras, Kind, Strategy
 from worker_agent.replica.folder import read_shim_state
 
@@ -30,10 +29,6 @@ def script(folder: Path, source: str | Path, strategy: Strategy = Strategy.ONE_D
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(textwrap.dedent(source))
     return gang(folder / "job", path, strategy, program=Kind.SCRIPT, **given)
-
-
-def facts(member: Member) -> dict[str, Any]:
-    return {name: value for record in member.of(Facts) for name, value in record.facts.items()}
 
 
 def completed(member: Member) -> bool:
@@ -65,9 +60,9 @@ def test_fit_on_several_workers(keras: Keras, tmp_path: Path, request: pytest.Fi
     assert other.summaries() == []
     for last in (lead.progress()[-1], other.progress()[-1]):
         assert (last.step, last.total_steps, last.epoch, last.epochs) == (40, 40, 2, 2)
-    assert facts(lead)["replicas_in_sync"] == 2
-    assert facts(lead)["keras"].startswith("tf_keras 2." if keras is Keras.TF_KERAS else "keras 3.")
-    assert facts(lead)["communication"] == "RING over gRPC"
+    assert lead.facts()["replicas_in_sync"] == 2
+    assert lead.facts()["keras"].startswith("tf_keras 2." if keras is Keras.TF_KERAS else "keras 3.")
+    assert lead.facts()["communication"] == "RING over gRPC"
     assert ("two corrections" in lead.log()) == (keras is Keras.KERAS3)
 
 
@@ -109,12 +104,12 @@ def test_custom_loops(keras: Keras, tmp_path: Path, request: pytest.FixtureReque
     assert (lead.progress()[-1].step, lead.progress()[-1].total_steps) == (30, 30)
     assert lead.summaries()[-1].metrics["loss"] == losses[30]
     assert "on 2 devices" in single.log()
-    told = facts(lead)
+    told = lead.facts()
     assert (told["replicas_in_sync"], told["communication"], told["gang"]) == (2, "RING over gRPC", {"worker": 2})
     assert told["keras"].startswith("tf_keras 2." if keras is Keras.TF_KERAS else "keras 3.")
     assert told["memory_bytes"] > 100e6
-    assert facts(single)["communication"] == "CollectiveAllReduce"
-    assert [name.rpartition("device:")[2] for name in facts(single)["devices"]] == ["CPU:0", "CPU:1"]
+    assert single.facts()["communication"] == "CollectiveAllReduce"
+    assert [name.rpartition("device:")[2] for name in single.facts()["devices"]] == ["CPU:0", "CPU:1"]
     assert list(single.series("loss")) == list(range(1, 49))
     assert single.summaries()[-1].metrics == {"loss": single.series("loss")[48]}
 
@@ -129,9 +124,9 @@ def test_parameter_servers_of_a_script_with_servers_of_its_own(tmp_path: Path, t
     assert "updates 60\n" in chief.log()
     assert chief.series("loss")[60] < chief.series("loss")[10]
     assert {job[name].exit().cause for name in ("worker:0", "worker:1", "ps:0", "ps:1")} == {Cause.STOPPED}
-    assert (facts(chief)["replicas_in_sync"], facts(chief)["gang"]) == (1, {"chief": 1, "worker": 2, "ps": 2})
-    assert facts(job["worker:1"])["devices"] == ["CPU:0"]
-    assert all(facts(member)["memory_bytes"] > 100e6 for member in job.members)
+    assert (chief.facts()["replicas_in_sync"], chief.facts()["gang"]) == (1, {"chief": 1, "worker": 2, "ps": 2})
+    assert job["worker:1"].facts()["devices"] == ["CPU:0"]
+    assert all(member.facts()["memory_bytes"] > 100e6 for member in job.members)
 
 
 def test_parameter_servers_served_for_a_script_without(tmp_path: Path, tf_keras: Zygote) -> None:

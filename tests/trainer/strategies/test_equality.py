@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.trainer.gang import Gang, Member, Zygote, free_ports, gang
-from worker_agent.protocol.records import Facts
 from worker_agent.protocol.states import Cause, Keras, Strategy
 
 pytestmark = pytest.mark.tf
@@ -129,11 +128,6 @@ def finished(job: Gang) -> Member:
     return lead
 
 
-def facts(member: Member) -> dict[str, Any]:
-    """Everything that a replica has told of itself."""
-    return {name: value for record in member.of(Facts) for name, value in record.facts.items()}
-
-
 def test_a_replica_tells_how_it_trains_and_refusals_are_sentences(tmp_path: Path, keras3: Zygote) -> None:
     def started(name: str, strategy: Strategy, **given: Any) -> Gang:
         (tmp_path / name).mkdir()
@@ -156,7 +150,7 @@ def test_a_replica_tells_how_it_trains_and_refusals_are_sentences(tmp_path: Path
     tpu = started("tpu", Strategy.TPU)
     silent = started("silent", Strategy.TPU, tpu=f"grpc://127.0.0.1:{free_ports(1)[0]}", rendezvous_timeout_s=1.0)
     lead = finished(compiled)
-    told = facts(lead)
+    told = lead.facts()
     assert told.pop("memory_bytes") > 0
     assert told == told | {
         "replicas_in_sync": 2,

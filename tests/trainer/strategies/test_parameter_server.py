@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.gang import Gang, Member, Zygote, gang
-from worker_agent.protocol.records import Checkpointed, Facts
+from tests.trainer.gang import Gang, Zygote, gang
+from worker_agent.protocol.records import Checkpointed
 from worker_agent.protocol.states import Cause, Strategy
 
 pytestmark = pytest.mark.tf
@@ -34,14 +34,6 @@ def served(zygote: Zygote, folder: Path, recipe: Path = TINY, **given: object) -
         assert job[name].exit().cause is Cause.COMPLETED, job[name].log()[-3000:]
     assert {member.exit().cause for member in job.members if member.name not in ending} == {Cause.STOPPED}
     return job
-
-
-def facts(member: Member) -> dict[str, object]:
-    """All facts that a process told."""
-    known: dict[str, object] = {}
-    for record in member.of(Facts):
-        known |= record.facts
-    return known
 
 
 def applied(job: Gang) -> int:
@@ -80,7 +72,7 @@ def test_partitions_devices_and_calls_change_no_number(plain: Gang, spread: tupl
 def test_an_evaluator_judges_every_checkpoint(plain: Gang, spread: tuple[Gang, Path]) -> None:
     other, _ = spread
     judge = other[EVALUATOR]
-    steps = [each.step for each in other[CHIEF].of(Checkpointed)]
+    steps = [each.step for each in other[CHIEF].records(Checkpointed)]
     assert steps == [4, 8, 12, 15]
     assert judge.phases() == ["importing", "building", "evaluating", "done"]
     assert list(judge.series("val_loss")) == steps
@@ -91,7 +83,7 @@ def test_an_evaluator_judges_every_checkpoint(plain: Gang, spread: tuple[Gang, P
 
 def test_each_process_tells_what_it_is(spread: tuple[Gang, Path]) -> None:
     job, _ = spread
-    chief, worker, server = facts(job[CHIEF]), facts(job["worker:0"]), facts(job["ps:1"])
+    chief, worker, server = job[CHIEF].facts(), job["worker:0"].facts(), job["ps:1"].facts()
     assert chief["keras"] == worker["keras"]
     assert str(chief["keras"]).startswith("tf_keras 2.")
     assert (chief["replicas_in_sync"], chief["devices"], worker["devices"]) == (2, [], ["CPU:0", "CPU:1"])
@@ -120,12 +112,12 @@ def test_a_checkpoint_goes_on_under_other_servers_and_workers(
     assert list(found) == list(range(9, 16))
     assert max(abs(losses[step] - found[step]) for step in found) <= LOSS_TOLERANCE
     assert alone[CHIEF].summaries()[-1].metrics == pytest.approx(plain[CHIEF].summaries()[-1].metrics, abs=1e-6)
-    assert facts(alone[CHIEF])["resumed"] == {"checkpoint": restore.name, "step": 8, "job": 1}
+    assert alone[CHIEF].facts()["resumed"] == {"checkpoint": restore.name, "step": 8, "job": 1}
     # The first batch dealt out is the ninth; if the other worker is faster, its weights are a step further already.
     assert list(two[CHIEF].series("loss")) == list(range(9, 16))
     assert abs(two[CHIEF].series("loss")[9] - losses[9]) < 0.5 * (losses[1] - losses[9])
     assert applied(alone) == applied(two) == 15
-    assert sum(facts(two[CHIEF])["steps_of_workers"]) == 7
+    assert sum(two[CHIEF].facts()["steps_of_workers"]) == 7
 
 
 def test_free_workers_see_each_row_once_an_epoch_and_stop_when_a_callback_says_so(
@@ -137,7 +129,7 @@ def test_free_workers_see_each_row_once_an_epoch_and_stop_when_a_callback_says_s
     assert applied(job) == 2 * 24
     assert list(chief.series("loss")) == list(range(1, 49))
     assert chief.series("batches") == {1: 24, 2: 48}
-    assert min(facts(chief)["steps_of_workers"]) > 0
+    assert min(chief.facts()["steps_of_workers"]) > 0
     worst = chief.series("staleness_max")
     assert worst
     assert all(worst[step] >= mean >= 0 for step, mean in chief.series("staleness").items())

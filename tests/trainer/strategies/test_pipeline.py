@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests.trainer.gang import RECIPES, Gang, Member, Zygote, gang
-from worker_agent.protocol.records import Facts
 from worker_agent.protocol.states import Cause, Strategy
 
 pytestmark = pytest.mark.tf
@@ -35,18 +34,14 @@ def ended(job: Gang) -> Member:
     return lead
 
 
-def facts(member: Member) -> dict[str, Any]:
-    return {name: value for record in member.of(Facts) for name, value in record.facts.items()}
-
-
 def test_four_stages_on_two_processes_tell_what_each_holds(tmp_path: Path, keras3: Zygote) -> None:
     job = started(tmp_path / "apart", keras3, Strategy.PIPELINE, workers=2, devices=2, micro_batches=4)
-    told = facts(ended(job))
+    told = ended(job).facts()
     assert [stage["layers"] for stage in told["stages"]] == ["first", "second", "third", "scores"]
     assert [stage["parameters"] for stage in told["stages"]] == [544, 1056, 1056, 132]
     assert told["parameters"] == 1600
     assert told["bubble"] == pytest.approx(3 / 7, abs=1e-3)
-    serving = facts(job["worker:1"])
+    serving = job["worker:1"].facts()
     assert (serving["parameters"], serving["parameters_total"]) == (1056 + 132, 544 + 2 * 1056 + 132)
     assert serving["memory_bytes"] > 0
 
@@ -56,7 +51,7 @@ def test_overlap_is_measured_on_steps_of_the_training(tmp_path: Path, keras3: Zy
     lead = ended(job)
     (idle,) = lead.series("bubble").values()
     assert 0 <= idle < 1
-    overlap = facts(lead)["overlap"]
+    overlap = lead.facts()["overlap"]
     times, together, in_turn = map(float, re.findall(r"[\d.]+", overlap))
     assert overlap.startswith("none: slower than") == (in_turn < together)
     assert times == pytest.approx(in_turn / together, rel=0.05)
@@ -70,7 +65,7 @@ def test_the_transformer_of_the_catalogue_is_cut_between_its_blocks(tmp_path: Pa
     losses, found = (ended(job).series("loss") for job in (one, two))
     assert len(losses) > 2
     assert max(abs(found[step] - losses[step]) for step in losses) <= 1e-6
-    assert [stage["layers"].split(", ")[-1] for stage in facts(two["worker:0"])["stages"]] == ["block_0", "scores"]
+    assert [stage["layers"].split(", ")[-1] for stage in two["worker:0"].facts()["stages"]] == ["block_0", "scores"]
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def steps(member: Member) -> int:
 
 
 def of_workers(member: Member) -> list[int]:
-    told = [record.facts for record in member.of(Facts) if "steps_of_workers" in record.facts]
+    told = [record.facts for record in member.records(Facts) if "steps_of_workers" in record.facts]
     return list(told[-1]["steps_of_workers"]) if told else [0, 0]
 
 
@@ -80,7 +80,7 @@ def test_a_gang_outlives_its_worker_and_its_workers_outlive_its_servers(tf_keras
         wait_until(chief.exit, 30, "a chief without its variables ends")
         assert chief.exit().cause is Cause.EXCEPTION
         assert (chief.exit().ending.lost_peer, chief.exit().ending.blame) == (True, Blame.PEER)
-        saved = chief.of(Checkpointed)[-1]
+        saved = chief.records(Checkpointed)[-1]
         begin_anew(job, tf_keras, "ps:0")
         again = begin_anew(job, tf_keras, "chief:0", restore=str(checkpoints / saved.name))
         wait_until(again.exit, 120, "the same workers finish the training")

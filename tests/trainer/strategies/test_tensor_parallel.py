@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests.trainer.gang import RECIPES, Gang, Member, Zygote, gang
-from worker_agent.protocol.records import Checkpointed, Facts
+from worker_agent.protocol.records import Checkpointed
 from worker_agent.protocol.states import Cause, Strategy
 from worker_agent.trainer.saving.state import Variables
 from worker_agent.trainer.strategies.tensor import stored
@@ -22,10 +22,6 @@ MIB = 1024**2
 def started(zygote: Zygote, folder: Path, recipe: Path, strategy: Strategy, **given: Any) -> Gang:
     folder.mkdir()
     return gang(folder, recipe, strategy, **given).start(zygote)
-
-
-def facts(member: Member) -> dict[str, Any]:
-    return {name: value for record in member.of(Facts) for name, value in record.facts.items()}
 
 
 def completed(job: Gang) -> Member:
@@ -48,11 +44,11 @@ def test_a_transformer_is_split_over_processes_and_learns_the_same(tmp_path: Pat
     assert lead.summaries()[-1].metrics == pytest.approx(truth.summaries()[-1].metrics, abs=5e-6)
     assert (Path(lead.plan.artifacts) / "model.keras").exists()
     for member in two.members:
-        told = facts(member)
+        told = member.facts()
         assert told["mesh"] == {"batch": 1, "model": 2}
         assert told["communication"] == "DTensor, over gRPC"
         assert told["sharding"]["policy"] == "data"
-        assert told["parameters_total"] == facts(truth)["parameters"]
+        assert told["parameters_total"] == truth.facts()["parameters"]
         assert told["parameters"] < 0.52 * told["parameters_total"]
         table = {row["variable"]: row for row in told["layouts"]}
         assert table["attention_0/query/kernel"]["layout"] == ["unsharded", "model", "unsharded"]
@@ -68,7 +64,7 @@ def test_memory_is_shared_out_by_declared_layouts(tmp_path: Path, keras3: Zygote
     for name, parts in (("whole", 1), ("split", 2)):
         job = started(keras3, tmp_path / name, WIDE, Strategy.TENSOR_PARALLEL, model_parallel=parts, **given)
         completed(job)
-        told = [facts(member) for member in job.members]
+        told = [member.facts() for member in job.members]
         used[name] = [each["memory_bytes"] for each in told]
         assert all(each["layouts"][0]["layout"][0] == ("model" if parts == 2 else "unsharded") for each in told)
     # 12 × 1536² numbers with Adam's two slots are 324 MiB: half of them is what each process does without.
@@ -82,8 +78,8 @@ def test_a_checkpoint_is_taken_up_by_the_mesh_by_another_one_and_by_one_device(t
     place = tmp_path / "checkpoints"
     whole = started(keras3, tmp_path / "whole", EQUAL, Strategy.TENSOR_PARALLEL, checkpoints=place, **split, **given)
     losses = completed(whole).series("loss")
-    assert [each.step for each in whole.members[0].of(Checkpointed)] == [7, 14, 20]
-    assert whole.members[1].of(Checkpointed) == []
+    assert [each.step for each in whole.members[0].records(Checkpointed)] == [7, 14, 20]
+    assert whole.members[1].records(Checkpointed) == []
     restore = place / "step-0000000007-a1"
     assert not [path for path in restore.iterdir() if path.is_dir()]
     jobs = [
@@ -100,7 +96,7 @@ def test_a_checkpoint_is_taken_up_by_the_mesh_by_another_one_and_by_one_device(t
         found = completed(job).series("loss")
         assert list(found) == list(range(8, 21))
         assert max(abs(found[step] - losses[step]) for step in found) <= 1e-6
-        assert facts(job.members[-1])["resumed"]["step"] == 7
+        assert job.members[-1].facts()["resumed"]["step"] == 7
         assert job.members[0].summaries()[-1].metrics == pytest.approx(
             whole.members[0].summaries()[-1].metrics, abs=5e-6
         )
