@@ -12,10 +12,11 @@ import pytest
 from tests.agent.plans import make_spec
 from tests.agent.stack import free_port
 from tests.waiting import wait_until
-from worker_agent.daemon.probes import building, checkpoint_place, port_check
+from worker_agent.daemon.probes import building, checkpoint_place
 from worker_agent.daemon.probes.prober import Prober
 from worker_agent.daemon.transfer.program_store import ProgramRefused, ProgramStore
 from worker_agent.daemon.zygotes import Zygotes
+from worker_agent.machine.listeners import bound
 from worker_agent.machine.tpu_address import why_silent
 from worker_agent.protocol.commands import Door, Probe
 from worker_agent.protocol.job.job_spec import CodeRef
@@ -86,8 +87,8 @@ def ask(tmp_path: Path, told: Told) -> Iterator[Ask]:
         if node not in probers:
             data = tmp_path / f"data-{node}"
             code = ProgramStore(data, None)  # type: ignore[arg-type]  # nothing is fetched here
-            cold = Zygotes(data, enabled=False)
-            probers[node] = Prober(data, node_id=node, code=code, zygotes=cold, devices=lambda: slots, tell=told.take)
+            builder = building.Builder(data, code, Zygotes(data, enabled=False))
+            probers[node] = Prober(builder, node_id=node, devices=lambda: slots, tell=told.take)
         probers[node].begin(make_probe(node, **changes))
 
     yield ask
@@ -113,7 +114,7 @@ def test_two_nodes_that_reach_each_other_find_nothing(ask: Ask, told: Told, pair
         assert (report.findings, report.taken, report.unreached) == ([], [], {})
     assert list(shared.iterdir()) == []
     for door in pair:
-        port_check.bound(door.port).close()
+        bound(door.port).close()
 
 
 def test_a_taken_port_is_told_and_nothing_of_it_is_touched(ask: Ask, told: Told, pair) -> None:
@@ -274,7 +275,7 @@ def test_one_that_nobody_waits_for_any_more_is_ended_or_never_begun(
 
     monkeypatch.setattr(building.Builder, "build", build)
     cold, code = Zygotes(tmp_path, enabled=False), ProgramStore(tmp_path, None)  # type: ignore[arg-type]
-    prober = Prober(tmp_path, node_id="a", code=code, zygotes=cold, devices=list, tell=told.take)
+    prober = Prober(building.Builder(tmp_path, code, cold), node_id="a", devices=list, tell=told.take)
     prober.begin(make_probe("a", builds=True, preflight_id=1))
     assert building_now.wait(10)
     prober.end(2)

@@ -19,6 +19,7 @@ from worker_agent.daemon.inventory import Devices, ReplicaLoad, Sampler, take_in
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.leftovers import Leftovers
 from worker_agent.daemon.permits import Permits
+from worker_agent.daemon.probes.building import Builder
 from worker_agent.daemon.probes.prober import Prober
 from worker_agent.daemon.replica_runner import ReplicaRunner
 from worker_agent.daemon.settings import AgentIdentity, remove_socket_folder, socket_path
@@ -78,10 +79,8 @@ class Agent:
             hello=self._hello,
         )
         self._prober = Prober(
-            data,
+            Builder(data, code, self._zygotes),
             node_id=identity.node_id,
-            code=code,
-            zygotes=self._zygotes,
             devices=lambda: self._devices.slots(identity.cpu_slots),
             tell=self._shipper.report,
         )

@@ -19,11 +19,10 @@ import structlog
 from worker_agent.daemon.core import Event, ReplicaEnded, ReplicaKey, ReplicaStarted, key_of
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.probes import checkpoint_place
-from worker_agent.daemon.probes.port_check import bound
 from worker_agent.daemon.transfer.checkpoint_transfer import CheckpointCache, CheckpointRefused
 from worker_agent.daemon.transfer.program_store import ProgramRefused, ProgramStore
 from worker_agent.daemon.zygotes import Zygotes
-from worker_agent.machine.listeners import listener
+from worker_agent.machine.listeners import bound, listener
 from worker_agent.machine.processes import Identity, boot_id, describe, identify, is_alive, send_signal
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.ending import Ending

@@ -1,8 +1,22 @@
-"""Who listens on a TCP port of this machine. Asked when a replica has ended, and when its port is taken."""
+"""Listening on a TCP port of this machine: whether one can, and who does. Asked before a replica starts, when its port
+is taken, and when it has ended."""
 
 import ipaddress
+import socket
 
 import psutil
+
+
+def bound(port: int) -> socket.socket:
+    """A socket on the port, where TensorFlow will listen, too; raises OSError when somebody else has it."""
+    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.bind(("", port))
+    except OSError:
+        opened.close()
+        raise
+    return opened
 
 
 def listener(host: str, port: int) -> int | None:

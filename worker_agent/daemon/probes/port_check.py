@@ -9,10 +9,10 @@ runner asks `bound` before a launch.
 import asyncio
 import contextlib
 import os
-import socket
 from functools import partial
 
 from worker_agent.daemon.probes.checkpoint_place import marker
+from worker_agent.machine.listeners import bound
 from worker_agent.protocol.commands import Door, Probe
 from worker_agent.protocol.findings import Finding
 
@@ -21,18 +21,6 @@ PAUSE_S = 0.1
 
 _LINE_BYTES = 512
 _SEEN, _UNSEEN = b"seen", b"unseen"
-
-
-def bound(port: int) -> socket.socket:
-    """A socket on the port, where TensorFlow will listen, too; raises OSError when somebody else has it."""
-    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind(("", port))
-    except OSError:
-        opened.close()
-        raise
-    return opened
 
 
 class Meeting:

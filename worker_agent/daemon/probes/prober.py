@@ -6,7 +6,6 @@ Each probe has a thread of its own and touches nothing that runs. Called by `age
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -14,8 +13,6 @@ import structlog
 from worker_agent.daemon.probes import checkpoint_place
 from worker_agent.daemon.probes.building import Builder, Built
 from worker_agent.daemon.probes.port_check import Meeting
-from worker_agent.daemon.transfer.program_store import ProgramStore
-from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine.tpu_address import why_silent
 from worker_agent.protocol.commands import Probe
 from worker_agent.protocol.findings import Finding
@@ -33,16 +30,14 @@ class Prober:
 
     def __init__(
         self,
-        data: Path,
+        builder: Builder,
         *,
         node_id: str,
-        code: ProgramStore,
-        zygotes: Zygotes,
         devices: Callable[[], list[Device]],
         tell: Callable[[Probed], None],
     ) -> None:
+        self._builder = builder
         self._node_id = node_id
-        self._builder = Builder(data, code, zygotes)
         self._devices = devices
         self._tell = tell
         self._unwanted: OrderedDict[int, threading.Event] = OrderedDict()
