@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -75,6 +76,11 @@ def is_there(place: Path, name: str) -> bool:
     text = next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
     inside = (place / f"{name}.py").exists() or (place / name).is_dir()
     return inside or (text is not None and re.search(rf"\b{name}\b", text.read_text()) is not None)
+
+
+def test_a_fast_run_imports_no_tensorflow(pytestconfig: pytest.Config) -> None:
+    """It costs each process three seconds: tests of what imports it are marked `tf`."""
+    assert "tensorflow" not in sys.modules or "not tf" not in pytestconfig.option.markexpr
 
 
 def test_every_module_says_what_lives_there() -> None:

@@ -5,6 +5,8 @@ import pytest
 from worker_agent.trainer.strategies.served.speed_window import Call, SpeedWindow
 from worker_agent.trainer.strategies.served.worker_call import CallsUnderWay
 
+pytestmark = pytest.mark.tf  # the module imports TensorFlow
+
 
 class Remote:
     """A result that can be fetched."""
