@@ -28,7 +28,7 @@ SAME_LOSS = 1e-6
 # disk yet. That is 0.05 s, at a power cut 0.2 s, and as much as a busy machine adds.
 TAIL_S = 1.0
 GAP = re.compile(r"… ([\d,]+) bytes of output were left out \(")
-STATUS = re.compile(r'is-pill" data-status="(\w+)"')
+STATUS = re.compile(r'is-pill"\s+data-status="(\w+)"')
 
 
 @dataclass

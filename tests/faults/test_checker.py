@@ -52,7 +52,7 @@ class PaperYard:
             (self.truth / f"1-{attempt}-{attempt}.jsonl").write_text(lines)
 
     def page(self) -> str:
-        return f'<span class="ty-status is-pill" data-status="{self.page_status}">{self.page_text}</span>'
+        return f'<span class="ty-status is-pill"\n data-status="{self.page_status}">{self.page_text}</span>'
 
     def job(self, job_id: int) -> dict[str, Any]:
         return {"id": 1, "status": self.status, "attempt": 2, "reason": "", "total_steps": STEPS}
