@@ -9,8 +9,8 @@ import os
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
-from queue import SimpleQueue
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,6 +26,8 @@ from worker_agent.protocol.joining import JoinRequest
 
 DEFAULT_DATA = Path("~/.trainyard-agent")
 USAGE_ERROR = 2
+# A signal that comes just before a thread blocks does not wake it, so nothing waits for one for longer.
+LOOK_EVERY_S = 0.1
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -120,7 +122,6 @@ def _run(given: argparse.Namespace, data: Path, identity: AgentIdentity) -> None
     if present != identity:
         write_identity(data, present)
     received = 0
-    leave: SimpleQueue[None] = SimpleQueue()
 
     def receive(*_: object) -> None:
         # No `Event.set`: a signal may come while this thread holds the event's lock on its way into `wait`.
@@ -128,13 +129,13 @@ def _run(given: argparse.Namespace, data: Path, identity: AgentIdentity) -> None
         received += 1
         if received > 1:
             os._exit(1)
-        leave.put(None)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, receive)
     agent = Agent(data, present, with_zygotes=given.zygote)
     agent.start()
-    leave.get()
+    while not received:
+        time.sleep(LOOK_EVERY_S)
     agent.close(end_replicas=given.end_replicas_on_exit)
 
 
