@@ -1,7 +1,7 @@
 """An embedded Trainyard from nothing to "everything answers", then kept alive, then ended in order.
 
-Called by `manage.py up`. Knows the other processes only as programs, and the running system only by REST, like anybody
-else: what it waits for is what a person would see.
+Called by `manage.py up`. Knows the other processes only by their command lines, and the running system only by REST,
+like anybody else: what it waits for is what a person would see.
 """
 
 import json
@@ -17,8 +17,8 @@ import httpx
 import redis
 from redis.exceptions import RedisError
 
-from orchestrator.embedded import folder, ports, programs, redis_server
-from orchestrator.embedded.programs import Program
+from orchestrator.embedded import folder, ports, processes, redis_server
+from orchestrator.embedded.processes import ManagedProcess
 from orchestrator.embedded.supervisor import Supervisor
 from orchestrator.end_signals import EndSignals
 
@@ -83,7 +83,7 @@ class Installation:
         if self._options.ready_file is not None:
             self._options.ready_file.unlink(missing_ok=True)
         redis_url = self._own.get("TRAINYARD_REDIS_URL") or self._own.get("REDIS_URL") or self._start_redis()
-        self._environment = programs.control_environment(
+        self._environment = processes.control_environment(
             self._own,
             data=self._data,
             defaults={
@@ -95,8 +95,8 @@ class Installation:
             },
         )
         prepared = self._prepare()
-        for program in programs.control_plane(self._environment, port=self._port):
-            self._supervisor.start(program)
+        for each in processes.control_plane(self._environment, port=self._port):
+            self._supervisor.start(each)
         self._until(self._web_answers, what="The web server", watch=("web",))
         self._say(f"Web server answers on {self._url}")
         self._start_agents(prepared["tokens"])
@@ -117,8 +117,8 @@ class Installation:
         """End everything. First what would launch anew, then training and its agents, whose last words are still taken;
         then the rest of the control plane, Redis last."""
         names = self._supervisor.names()
-        agents = [name for name in names if name not in (*programs.CONTROL_PLANE, programs.REDIS)]
-        for group in (programs.LAUNCHERS, agents, programs.CONTROL_PLANE, [programs.REDIS]):
+        agents = [name for name in names if name not in (*processes.CONTROL_PLANE, processes.REDIS)]
+        for group in (processes.LAUNCHERS, agents, processes.CONTROL_PLANE, [processes.REDIS]):
             self._supervisor.stop(group)
         self._supervisor.end_leftovers(self._data)
         if self._options.ready_file is not None:
@@ -130,7 +130,7 @@ class Installation:
         folder.remember(self._data, "redis_port", port)
         password = self._secrets.redis_password
         configuration = redis_server.write_configuration(self._data / "redis", port=port, password=password)
-        self._supervisor.start(programs.redis(server, configuration))
+        self._supervisor.start(processes.redis(server, configuration))
         url = redis_server.url(port=port, password=password)
 
         def answers() -> bool:
@@ -140,7 +140,7 @@ class Installation:
             except (RedisError, OSError):
                 return False
 
-        self._until(answers, what="Redis", watch=(programs.REDIS,))
+        self._until(answers, what="Redis", watch=(processes.REDIS,))
         self._say(f"Redis answers on {ports.LOOPBACK}:{port}")
         return url
 
@@ -151,16 +151,16 @@ class Installation:
 
     def _start_agents(self, tokens: Mapping[str, str]) -> None:
         names = self._nodes()
-        environment = programs.agent_environment(self._own)
+        environment = processes.agent_environment(self._own)
         redis_url = self._environment.get("TRAINYARD_AGENT_REDIS_URL") or self._environment["TRAINYARD_REDIS_URL"]
         for name in names:
             data = self._agent_folder(name)
             data.mkdir(parents=True, exist_ok=True, mode=0o700)
-            programs.tell_addresses(data, url=self._url, redis_url=redis_url)
+            processes.tell_addresses(data, url=self._url, redis_url=redis_url)
             token = tokens.get(name, "")
-            self._supervisor.start(programs.agent(name, environment, data=data, url=self._url, token=token))
+            self._supervisor.start(processes.agent(name, environment, data=data, url=self._url, token=token))
         folders = [self._agent_folder(name) for name in names]
-        self._until(lambda: self._heard_of(map(programs.node_id, folders)), what="An agent", watch=names)
+        self._until(lambda: self._heard_of(map(processes.node_id, folders)), what="An agent", watch=names)
         if names:
             self._say(f"{len(names)} local agent{'s' if len(names) > 1 else ''} ready: {', '.join(names)}")
 
@@ -168,7 +168,7 @@ class Installation:
         return tuple(f"node-{number}" for number in range(1, self._options.nodes + 1))
 
     def _agent_folder(self, name: str) -> Path:
-        return programs.agent_folder(self._data, name)
+        return processes.agent_folder(self._data, name)
 
     def _web_answers(self) -> bool:
         try:
@@ -190,7 +190,7 @@ class Installation:
     def _manage(self, *words: str) -> dict[str, dict[str, str]]:
         """Run a management command that answers with one JSON object."""
         line = [sys.executable, "manage.py", *words]
-        process = self._supervisor.run_once(Program(words[0], lambda: line, self._environment))
+        process = self._supervisor.run_once(ManagedProcess(words[0], lambda: line, self._environment))
         while True:
             try:
                 output, _ = process.communicate(timeout=TICK_S)

@@ -20,7 +20,7 @@ from typing import IO
 import psutil
 
 from orchestrator.embedded.folder import write_private
-from orchestrator.embedded.programs import Program
+from orchestrator.embedded.processes import ManagedProcess
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 FIRST_PAUSE_S, LONGEST_PAUSE_S, HEALTHY_AFTER_S = 0.5, 30.0, 30.0
@@ -32,9 +32,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass
 class Child:
-    """A program and the process that runs it now. `failures` counts the ends since it last ran well."""
+    """What is kept alive and the process that runs it now. `failures` counts the ends since it last ran well."""
 
-    program: Program
+    managed: ManagedProcess
     process: "subprocess.Popen[bytes] | None" = None
     started_at: float = 0.0
     start_at: float = 0.0
@@ -51,15 +51,15 @@ class Supervisor:
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    def start(self, program: Program) -> None:
-        """Start a program and keep it running."""
-        child = self._children[program.name] = Child(program)
+    def start(self, managed: ManagedProcess) -> None:
+        """Start a process and keep it running."""
+        child = self._children[managed.name] = Child(managed)
         self._spawn(child)
 
-    def run_once(self, program: Program) -> "subprocess.Popen[bytes]":
-        """Start a program that ends by itself; its output is the caller's to read."""
-        with self._log_to(program).open("ab") as log:
-            return self._popen(program, stdout=subprocess.PIPE, stderr=log)
+    def run_once(self, managed: ManagedProcess) -> "subprocess.Popen[bytes]":
+        """Start a process that ends by itself; its output is the caller's to read."""
+        with self._log_to(managed).open("ab") as log:
+            return self._popen(managed, stdout=subprocess.PIPE, stderr=log)
 
     def tick(self) -> None:
         """Notice who has ended, reap what is ours by adoption, start again what is due."""
@@ -72,11 +72,11 @@ class Supervisor:
                 self._spawn(child)
 
     def failures(self, name: str) -> int:
-        """How often in a row this program has ended soon after its start."""
+        """How often in a row this process has ended soon after its start."""
         return self._children[name].failures
 
     def log_tail(self, name: str, lines: int = 15) -> str:
-        """The last lines that a program wrote."""
+        """The last lines that a process wrote."""
         path = self._log_file(name)
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.exists() else ""
 
@@ -92,15 +92,15 @@ class Supervisor:
             self._reap()
             live = [child for child in live if child.process is not None and child.process.poll() is None]
             for child in patient[:]:
-                if child in live and time.monotonic() - began > child.program.stop_s:
-                    self._say(f"{child.program.name} did not end within {child.program.stop_s:.0f} s; killing it")
+                if child in live and time.monotonic() - began > child.managed.stop_s:
+                    self._say(f"{child.managed.name} did not end within {child.managed.stop_s:.0f} s; killing it")
                     _kill_group(child)
                     patient.remove(child)
             time.sleep(0.05)
         self._write_table()
 
     def names(self) -> list[str]:
-        """The programs being kept alive, in the order they were started."""
+        """The processes being kept alive, in the order they were started."""
         return list(self._children)
 
     def end_leftovers(self, data: Path) -> int:
@@ -120,18 +120,18 @@ class Supervisor:
         return len(left)
 
     def _spawn(self, child: Child) -> None:
-        with self._log_to(child.program).open("ab") as log:
-            child.process = self._popen(child.program, stdout=log, stderr=subprocess.STDOUT)
+        with self._log_to(child.managed).open("ab") as log:
+            child.process = self._popen(child.managed, stdout=log, stderr=subprocess.STDOUT)
         child.started_at = time.monotonic()
         self._write_table()
 
     def _popen(
-        self, program: Program, *, stdout: int | IO[bytes], stderr: int | IO[bytes]
+        self, managed: ManagedProcess, *, stdout: int | IO[bytes], stderr: int | IO[bytes]
     ) -> "subprocess.Popen[bytes]":
         process = subprocess.Popen(
-            program.argv(),
+            managed.argv(),
             cwd=self._root,
-            env=dict(program.environment),
+            env=dict(managed.environment),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
@@ -148,7 +148,7 @@ class Supervisor:
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (child.failures - 1))
         child.start_at = now + pause_s
         how = _how_it_ended(process.returncode if process else 0)
-        name = child.program.name
+        name = child.managed.name
         self._say(f"{name} ended ({how}); starting it again in {pause_s:.1f} s (log: {self._log_file(name)})")
 
     def _reap(self) -> None:
@@ -164,9 +164,9 @@ class Supervisor:
     def _log_file(self, name: str) -> Path:
         return self._logs / f"{name}.log"
 
-    def _log_to(self, program: Program) -> Path:
-        """The log of a program that is about to start; what grew too long is put aside first."""
-        path = self._log_file(program.name)
+    def _log_to(self, managed: ManagedProcess) -> Path:
+        """The log of a process that is about to start; what grew too long is put aside first."""
+        path = self._log_file(managed.name)
         if path.exists() and path.stat().st_size > LOG_LIMIT_BYTES:
             path.replace(path.with_suffix(".log.1"))
         return path

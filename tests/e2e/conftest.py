@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from orchestrator.embedded.programs import agent_folder
+from orchestrator.embedded.processes import agent_folder
 from tests.e2e.line import Line
 from tests.e2e.stack import Stack
 
@@ -25,7 +25,7 @@ def lines(stack: Stack) -> Iterator[dict[str, Line]]:
     names = [node["name"] for node in stack.get("/nodes")]
     lines = {name: Line.of_node(agent_folder(stack.data, name)) for name in names}
     for name in lines:
-        stack.kill_program(name)
+        stack.kill_process(name)
     yield lines
     for line in lines.values():
         line.mend()

@@ -122,16 +122,16 @@ class Stack(AbstractContextManager["Stack"]):
         return self.output.read_text(errors="replace")
 
     def log(self, name: str) -> str:
-        """What one of its programs has written: web, celery, sweep, ingest, redis, node-1, …"""
+        """What one of its processes has written: web, celery, sweep, ingest, redis, node-1, …"""
         return (self.data / "logs" / f"{name}.log").read_text(errors="replace")
 
     def pid_of(self, name: str) -> int:
-        """The process id of one of its programs now."""
+        """The process id of one of its processes now."""
         pid: int = json.loads((self.data / "processes.json").read_text())[name]
         return pid
 
-    def kill_program(self, name: str) -> int:
-        """Kill -9 one of its programs and wait until `up` has started it again; the new process id."""
+    def kill_process(self, name: str) -> int:
+        """Kill -9 one of its processes and wait until `up` has started it again; the new process id."""
         old = self.pid_of(name)
         os.kill(old, signal.SIGKILL)
         return until(lambda: self.pid_of(name) if self.pid_of(name) != old else 0, within_s=20, what=self.said)

@@ -192,7 +192,7 @@ def test_the_page_fills_its_gap_after_the_web_server_was_killed(page: Page, stac
     expect(page.locator('[data-chart="loss"]')).to_be_visible(timeout=RUNS_S)
     page.evaluate("window.untouched = true")
     before = number(until(lambda: charted(page, "loss"), within_s=30)[-1][0])
-    stack.kill_program("web")
+    stack.kill_process("web")
     until(lambda: number(charted(page, "loss")[-1][0]) > before + 200, within_s=60)
     assert page.evaluate("window.untouched")
     stack.post(f"/jobs/{job_id}/stop")

@@ -66,8 +66,8 @@ def test_web_ingest_and_celery_killed_under_a_running_job(stack: Stack) -> None:
     stack.wait_for_job(job["id"], "running")
     pids = {replica["pid"] for replica in stack.get(f"/jobs/{job['id']}/replicas")}
 
-    for program in ("web", "ingest", "celery"):
-        stack.kill_program(program)
+    for name in ("web", "ingest", "celery"):
+        stack.kill_process(name)
         time.sleep(1)
     until(lambda: _answers(stack), within_s=30, what=stack.said)
     done = stack.wait_for_job(job["id"], "succeeded", within_s=150)

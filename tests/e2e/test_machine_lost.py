@@ -7,7 +7,7 @@ import psutil
 import pytest
 from playwright.sync_api import Page, expect
 
-from orchestrator.embedded.programs import agent_folder
+from orchestrator.embedded.processes import agent_folder
 from orchestrator.embedded.supervisor import naming
 from tests.e2e.line import Line
 from tests.e2e.stack import Stack, until

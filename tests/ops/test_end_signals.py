@@ -1,4 +1,4 @@
-"""Programs that a signal ends: whenever it comes, and in whatever bursts, they notice and leave."""
+"""Processes that a signal ends: whenever it comes, and in whatever bursts, they notice and leave."""
 
 import subprocess
 import sys

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from orchestrator.embedded import supervisor as embedded_supervisor
-from orchestrator.embedded.programs import Program
+from orchestrator.embedded.processes import ManagedProcess
 from orchestrator.embedded.supervisor import Supervisor, left_behind
 from tests.environment import ROOT
 from tests.waiting import wait_until
@@ -36,8 +36,8 @@ def supervisor(tmp_path: Path, said: list[str]) -> Iterator[Supervisor]:
     made.end_leftovers(tmp_path)
 
 
-def program(name: str, argv: list[str], stop_s: float = 5.0) -> Program:
-    return Program(name, lambda: argv, dict(os.environ), stop_s=stop_s)
+def managed(name: str, argv: list[str], stop_s: float = 5.0) -> ManagedProcess:
+    return ManagedProcess(name, lambda: argv, dict(os.environ), stop_s=stop_s)
 
 
 def running(tmp_path: Path) -> dict[str, int]:
@@ -45,7 +45,7 @@ def running(tmp_path: Path) -> dict[str, int]:
 
 
 def test_a_killed_child_is_started_again(supervisor: Supervisor, said: list[str], tmp_path: Path) -> None:
-    supervisor.start(program("web", SLEEP))
+    supervisor.start(managed("web", SLEEP))
     first = running(tmp_path)["web"]
     os.kill(first, signal.SIGKILL)
 
@@ -59,7 +59,7 @@ def test_a_killed_child_is_started_again(supervisor: Supervisor, said: list[str]
 
 
 def test_a_child_that_keeps_ending_is_counted_and_its_words_are_kept(supervisor: Supervisor) -> None:
-    supervisor.start(program("sweep", [sys.executable, "-c", "print('no database'); raise SystemExit(3)"]))
+    supervisor.start(managed("sweep", [sys.executable, "-c", "print('no database'); raise SystemExit(3)"]))
 
     def failed() -> bool:
         supervisor.tick()
@@ -74,13 +74,13 @@ def test_a_log_that_grew_too_long_is_put_aside_at_the_next_start(
 ) -> None:
     monkeypatch.setattr(embedded_supervisor, "LOG_LIMIT_BYTES", 10)
     (tmp_path / "logs" / "web.log").write_text("of an earlier run\n")
-    supervisor.start(program("web", SLEEP))
+    supervisor.start(managed("web", SLEEP))
     assert (tmp_path / "logs" / "web.log.1").read_text() == "of an earlier run\n"
     assert supervisor.log_tail("web") == ""
 
 
 def test_a_deaf_child_is_killed_when_its_time_is_over(supervisor: Supervisor, said: list[str], tmp_path: Path) -> None:
-    supervisor.start(program("ingest", [sys.executable, "-c", STUBBORN], stop_s=0.3))
+    supervisor.start(managed("ingest", [sys.executable, "-c", STUBBORN], stop_s=0.3))
     wait_until(lambda: supervisor.log_tail("ingest") == "deaf")
     process = psutil.Process(running(tmp_path)["ingest"])
     supervisor.stop(["ingest"])
@@ -91,7 +91,7 @@ def test_a_deaf_child_is_killed_when_its_time_is_over(supervisor: Supervisor, sa
 
 def test_leftovers_of_a_child_are_found_and_ended(supervisor: Supervisor, tmp_path: Path) -> None:
     forks = f"import os, subprocess; os.fork() or (os.setsid(), os.execv('{sys.executable}', {SLEEP!r}))"
-    supervisor.start(program("agent", [sys.executable, "-c", forks]))
+    supervisor.start(managed("agent", [sys.executable, "-c", forks]))
 
     def orphaned() -> bool:
         return any(each.pid != running(tmp_path)["agent"] for each in psutil.Process().children())
@@ -104,17 +104,17 @@ def test_leftovers_of_a_child_are_found_and_ended(supervisor: Supervisor, tmp_pa
 
 
 def test_children_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
-    program_text = f"""
+    parent_text = f"""
 import os, time
 from pathlib import Path
-from orchestrator.embedded.programs import Program
+from orchestrator.embedded.processes import ManagedProcess
 from orchestrator.embedded.supervisor import Supervisor
 here = Path({str(tmp_path)!r})
 one = Supervisor(root=here, logs=here / "logs", table=here / "processes.json", say=print)
-one.start(Program("web", lambda: {SLEEP!r}, dict(os.environ)))
+one.start(ManagedProcess("web", lambda: {SLEEP!r}, dict(os.environ)))
 time.sleep(600)
 """
-    parent = subprocess.Popen([sys.executable, "-c", program_text], cwd=ROOT)
+    parent = subprocess.Popen([sys.executable, "-c", parent_text], cwd=ROOT)
     wait_until(lambda: (tmp_path / "processes.json").exists())
     child = psutil.Process(running(tmp_path)["web"])
     parent.kill()

@@ -76,9 +76,9 @@ def test_impossible_options_are_refused_in_words(tmp_path: Path, words: tuple[st
 
 
 @pytest.mark.parametrize("name", ["web", "celery", "ingest", "sweep", "node-1", "redis"])
-def test_a_killed_program_is_started_again(stack: Stack, name: str) -> None:
+def test_a_killed_process_is_started_again(stack: Stack, name: str) -> None:
     before = stack.get("/nodes")[0]["last_seen_at"] if name != "web" else ""
-    assert stack.kill_program(name)
+    assert stack.kill_process(name)
 
     def all_is_well() -> bool:
         try:

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand
 
-from orchestrator.embedded import folder, ports, programs
+from orchestrator.embedded import folder, ports, processes
 from orchestrator.embedded.startup import ADMINISTRATOR, CLUSTER
 from orchestrator.models import ApiToken, Cluster, Node, User, digest_of
 from orchestrator.services import accounts
@@ -55,8 +55,8 @@ def _join_token(name: str, cluster: Cluster, person: User) -> str:
 
     What a removed node or a removed agent folder left on the other side is cleared away, so that it joins afresh.
     """
-    data = programs.agent_folder(settings.DATA_DIR, name)
-    known = programs.node_id(data)
+    data = processes.agent_folder(settings.DATA_DIR, name)
+    known = processes.node_id(data)
     if known and Node.objects.filter(pk=known).exists():
         return ""
     (data / "agent.json").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The programs of an embedded Trainyard as plain values: command line, environment, how long each may take to end.
+"""The processes of an embedded Trainyard as plain values: command line, environment, how long each may take to end.
 
 Pure: `manage.py up` builds them here and hands them to the supervisor.
 """
@@ -18,7 +18,7 @@ LAUNCHERS = ("celery", "sweep")
 
 
 @dataclass(frozen=True)
-class Program:
+class ManagedProcess:
     """One process to keep alive. `argv` is asked anew at each start; `stop_s` is how long it may take to end."""
 
     name: str
@@ -44,12 +44,12 @@ def agent_environment(own: Mapping[str, str]) -> dict[str, str]:
     return kept | {"PYTHONUNBUFFERED": "1"}
 
 
-def redis(server: Path, configuration: Path) -> Program:
+def redis(server: Path, configuration: Path) -> ManagedProcess:
     """The embedded Redis."""
-    return Program(REDIS, lambda: [str(server), str(configuration)], {})
+    return ManagedProcess(REDIS, lambda: [str(server), str(configuration)], {})
 
 
-def control_plane(environment: Mapping[str, str], *, port: int) -> list[Program]:
+def control_plane(environment: Mapping[str, str], *, port: int) -> list[ManagedProcess]:
     """Web server, Celery worker, sweep and ingest."""
     web = [
         *("-m", "uvicorn", "dashboard.config.asgi:application", "--host", ports.LOOPBACK, "--port", str(port)),
@@ -69,12 +69,12 @@ def control_plane(environment: Mapping[str, str], *, port: int) -> list[Program]
     ]
     lines = (web, worker, ["manage.py", "sweep"], ["manage.py", "ingest"])
     return [
-        Program(name, _fixed([sys.executable, *line]), environment)
+        ManagedProcess(name, _fixed([sys.executable, *line]), environment)
         for name, line in zip(CONTROL_PLANE, lines, strict=True)
     ]
 
 
-def agent(name: str, environment: Mapping[str, str], *, data: Path, url: str, token: str) -> Program:
+def agent(name: str, environment: Mapping[str, str], *, data: Path, url: str, token: str) -> ManagedProcess:
     """A local agent: joins with its token like any other the first time, and simply runs once it has joined."""
     base = [sys.executable, "-m", "worker_agent"]
     common = ["--data", str(data), "--end-replicas-on-exit"]
@@ -84,7 +84,7 @@ def agent(name: str, environment: Mapping[str, str], *, data: Path, url: str, to
             return [*base, "run", *common]
         return [*base, "join", url, "--token", token, "--name", name, "--address", ports.LOOPBACK, *common]
 
-    return Program(name, argv, environment, stop_s=25.0)
+    return ManagedProcess(name, argv, environment, stop_s=25.0)
 
 
 def agent_folder(data: Path, name: str) -> Path:

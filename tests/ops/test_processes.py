@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.embedded import ports, programs, redis_server
+from orchestrator.embedded import ports, processes, redis_server
 
 
 def test_agents_see_nothing_of_the_control_plane() -> None:
@@ -17,11 +17,11 @@ def test_agents_see_nothing_of_the_control_plane() -> None:
         "TRAINYARD_REDIS_URL": "redis://",
         "DJANGO_SETTINGS_MODULE": "x",
     }
-    assert programs.agent_environment(own) == {"PATH": "/bin", "PYTHONUNBUFFERED": "1"}
+    assert processes.agent_environment(own) == {"PATH": "/bin", "PYTHONUNBUFFERED": "1"}
 
 
 def test_what_a_person_set_wins_over_defaults_but_not_over_the_data_folder() -> None:
-    environment = programs.control_environment(
+    environment = processes.control_environment(
         {"TRAINYARD_PUBLIC_URL": "http://mine", "TRAINYARD_DATA_DIR": "/elsewhere"},
         data=Path("/data"),
         defaults={"public_url": "http://127.0.0.1:1", "secret_key": "generated"},
@@ -32,26 +32,26 @@ def test_what_a_person_set_wins_over_defaults_but_not_over_the_data_folder() -> 
 
 
 def test_an_agent_joins_the_first_time_and_simply_runs_from_then_on(tmp_path: Path) -> None:
-    agent = programs.agent("node-1", {}, data=tmp_path, url="http://127.0.0.1:8000", token="ty_join_x")
+    agent = processes.agent("node-1", {}, data=tmp_path, url="http://127.0.0.1:8000", token="ty_join_x")
     assert agent.argv()[3:7] == ["join", "http://127.0.0.1:8000", "--token", "ty_join_x"]
     (tmp_path / "agent.json").write_text(json.dumps({"node_id": "a1b2c3"}))
-    assert programs.node_id(tmp_path) == "a1b2c3"
+    assert processes.node_id(tmp_path) == "a1b2c3"
     assert agent.argv()[3] == "run"
     assert "ty_join_x" not in agent.argv()
 
 
 def test_an_agent_of_an_earlier_run_is_told_the_addresses_of_this_one(tmp_path: Path) -> None:
-    programs.tell_addresses(tmp_path, url="http://127.0.0.1:8001")
+    processes.tell_addresses(tmp_path, url="http://127.0.0.1:8001")
     assert not (tmp_path / "agent.json").exists()
     (tmp_path / "agent.json").write_text(json.dumps({"node_id": "a1", "url": "http://127.0.0.1:8000"}))
-    programs.tell_addresses(tmp_path, url="http://127.0.0.1:8001", redis_url="redis://b")
+    processes.tell_addresses(tmp_path, url="http://127.0.0.1:8001", redis_url="redis://b")
     known = json.loads((tmp_path / "agent.json").read_text())
     assert known == {"node_id": "a1", "url": "http://127.0.0.1:8001", "redis_url": "redis://b"}
     assert stat.S_IMODE((tmp_path / "agent.json").stat().st_mode) == 0o600
 
 
-def test_the_control_plane_is_four_programs_on_loopback() -> None:
-    started = programs.control_plane({}, port=8123)
+def test_the_control_plane_is_four_processes_on_loopback() -> None:
+    started = processes.control_plane({}, port=8123)
     assert [each.name for each in started] == ["web", "celery", "sweep", "ingest"]
     web = started[0].argv()
     assert web[web.index("--host") + 1] == "127.0.0.1"
