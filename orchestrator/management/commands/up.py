@@ -27,7 +27,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The options of the issue, no more."""
+        """The options of `make up`."""
         parser.add_argument("--data", type=Path, default=settings.DATA_DIR, help="data folder (default: %(default)s)")
         parser.add_argument("--port", type=int, default=8000, help="port of the web server; 0 takes a free one")
         parser.add_argument("--nodes", type=int, default=2, help="number of local agents (default: 2)")

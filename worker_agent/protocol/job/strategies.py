@@ -18,24 +18,24 @@ _SEVERAL = {"workers": 2}
 _ALL_DEVICES = Derived("all of the gang's devices", lambda values: values["workers"] * values["devices_per_worker"])
 
 _ONE_PROCESS = {
-    "validation": "{label} is one process, which validates by itself: set `validation` to `gang`, or choose "
+    "validation": "{label} has one process, which also validates: set `validation` to `gang`, or choose "
     "`multi_worker_mirrored`",
-    "tf_config": "{label} is one process and needs no TF_CONFIG: leave it empty, or choose `multi_worker_mirrored`",
+    "tf_config": "{label} has one process and needs no TF_CONFIG: leave it empty, or choose `multi_worker_mirrored`",
 }
 _NEVER_MEET = (
-    "{label} knows one process: {s.workers} workers would train {s.workers} models that never meet. Set 1, or choose "
+    "{label} runs in one process: {s.workers} workers would train {s.workers} separate models. Set 1, or choose "
     "`multi_worker_mirrored`"
 )
 _NO_WHOLE_MODEL = (
-    "no single process holds a whole model under {label}, so an evaluator cannot either: set `validation` to `gang`"
+    "under {label} no process holds the whole model, so an evaluator cannot validate it: set `validation` to `gang`"
 )
 _KERAS_3 = "{label} splits models of Keras 3: leave `keras` empty"
 
 STRATEGIES: Mapping[Strategy, StrategyRow] = {
     Strategy.ONE_DEVICE: StrategyRow(
         label="One device",
-        summary="A single GPU or CPU slot. The base to measure others against.",
-        guide="Take it while a program is written.",
+        summary="A single GPU or CPU slot. The baseline for the other strategies.",
+        guide="Use it while you write a program.",
         module="mirrored.one_device",
         class_name="OneDeviceStrategy",
         reads=_MATHS,
@@ -43,11 +43,11 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
     ),
     Strategy.MIRRORED: StrategyRow(
         label="Mirrored",
-        summary="Several devices of one machine, gradients summed each step.",
-        guide="For several GPUs and a model that fits each of them: every device holds a copy and computes its part of "
-        "the batch. `cross_device` chooses how gradients are summed: `nccl` on GPUs, `hierarchical_copy` and "
-        "`reduction_to_one_device` anywhere. Where a node has no GPU its logical CPU devices do the same, which shows "
-        "that a program is right and not that it is fast.",
+        summary="Several devices of one machine; their gradients are summed in each step.",
+        guide="Use it for several GPUs and a model that fits on each of them. Every device holds a copy of the model "
+        "and computes its part of the batch. `cross_device` chooses how gradients are summed: `nccl` on GPUs, "
+        "`hierarchical_copy` and `reduction_to_one_device` on any device. On a node without GPUs, logical CPU devices "
+        "do the same: that tests whether a program is correct, not how fast it is.",
         module="mirrored.mirrored",
         class_name="MirroredStrategy",
         reads=_MATHS | {"devices_per_worker", "cross_device"},
@@ -56,11 +56,12 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
     ),
     Strategy.MULTI_WORKER_MIRRORED: StrategyRow(
         label="MultiWorkerMirrored",
-        summary="Devices of several machines, gradients summed over the network each step.",
-        guide="For even machines with a good network: Mirrored over all of them, one process a machine. "
-        "`communication` is `ring`, `nccl` or `auto`; `sharding` says how examples are shared out; `chief` only gives "
-        "the first worker that name. The slowest worker sets the pace, and when one is lost the gang has to be "
-        "launched again. On CPUs TensorFlow uses one device of each process: take more workers instead.",
+        summary="Devices of several machines; their gradients are summed over the network in each step.",
+        guide="Use it for equal machines with a fast network. It works like Mirrored over all of them, with one "
+        "process per worker. `communication` is `ring`, `nccl` or `auto`. `sharding` says how the examples are divided "
+        "among the workers. `chief` only gives the first worker that name. The slowest worker sets the pace. When a "
+        "worker is lost, the whole gang is launched again. On CPUs TensorFlow uses one device of each process, so use "
+        "more workers instead of more devices.",
         module="mirrored.multi_worker_mirrored",
         class_name="MultiWorkerMirroredStrategy",
         reads=_MATHS | _GANG | {"chief", "communication", "sharding", "validation"},
@@ -69,15 +70,15 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
     ),
     Strategy.PARAMETER_SERVER: StrategyRow(
         label="ParameterServer",
-        summary="Workers run at their own pace; the variables live on servers.",
-        guide="For many or uneven machines, or very large embeddings: variables lie on `ps` processes, each worker "
-        "fetches them, computes and updates, the chief hands out the work. Updates are asynchronous: a gradient may be "
-        "some updates old when it is applied (staleness, shown on the job page), so results differ from run to run. "
-        "The global batch is what one worker computes for one update, shared by its devices. Each example is trained "
-        "on once an epoch: the chief deals out batches by number, and every worker reads all examples to find its own. "
-        "Variables larger than `min_shard_bytes` are split over the servers. No gradient accumulation, mixed precision "
-        "or XLA. A worker that is lost begins anew by itself while the others go on "
-        "([reliability](reliability.md#parts-of-a-gang)).",
+        summary="Each worker runs at its own pace; the variables are stored on parameter servers.",
+        guide="Use it for many or unequal machines, or very large embeddings. The variables are stored on `ps` "
+        "processes. The chief hands out the work; each worker fetches the variables, computes gradients and updates "
+        "the variables. Updates are asynchronous: a gradient may be some updates old when it is applied (staleness, "
+        "shown on the job page), so results differ from run to run. The global batch is what one worker computes for "
+        "one update, divided among its devices. Each example is used once per epoch: the chief assigns batches by "
+        "number, and every worker reads all examples to find its own. Variables larger than `min_shard_bytes` are "
+        "split over the parameter servers. There is no gradient accumulation, mixed precision or XLA. A lost worker "
+        "starts again while the others continue ([reliability](reliability.md#parts-of-a-gang)).",
         module="served.parameter_server",
         class_name="ParameterServerStrategy",
         reads=_GANG | {"ps", "min_shard_bytes", "validation"},
@@ -92,20 +93,20 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
         measured=("staleness", "staleness_max"),
         limits=(Limit("ps", lambda s: s.ps == 0, "{label} needs at least one parameter server: set 1 or more"),),
         refuses={
-            "chief": "{label} always has a chief, which only coordinates: leave this out",
-            "accumulation": "a worker of {label} applies each update at once: set `accumulation` to 1 and a smaller "
-            "batch, or choose a synchronous strategy",
+            "chief": "{label} always has a chief, which only coordinates: leave `chief` out",
+            "accumulation": "a worker of {label} applies each update at once: set `accumulation` to 1 and use a "
+            "smaller batch, or choose a synchronous strategy",
             "precision": "the variables on parameter servers are updated in float32: set `precision` to `float32`, or "
             "choose a synchronous strategy",
-            "jit": "XLA cannot compile a step whose variables lie in other processes: leave `jit` out, or choose a "
+            "jit": "XLA cannot compile a step whose variables are in other processes: leave `jit` out, or choose a "
             "synchronous strategy",
         },
     ),
     Strategy.CENTRAL_STORAGE: StrategyRow(
         label="Central storage",
-        summary="Several devices of one machine compute; the variables live once, in its main memory.",
-        guide="For models whose variables do not fit a device though each layer does, or machines with slow links "
-        "between devices. Otherwise Mirrored is faster.",
+        summary="Several devices of one machine compute; the variables are stored once, in main memory.",
+        guide="Use it for a model whose layers each fit on a device although all its variables do not, or for machines "
+        "with slow links between devices. Otherwise Mirrored is faster.",
         module="mirrored.central_storage",
         class_name="CentralStorageStrategy",
         reads=(_MATHS - {"jit"}) | {"devices_per_worker"},
@@ -127,9 +128,9 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
     Strategy.TPU: StrategyRow(
         label="TPU",
         summary="The cores of a TPU, reached by its name or address from one process.",
-        guide="`tpu` is the name or the address of a TPU that the node can reach, or `local` for its own. It is looked "
-        "for before anything is built, within a time limit of Trainyard's own; where there is none the job says so. "
-        "Give the learning rate that you mean: how many cores there are is known only then.",
+        guide="`tpu` is the name or the address of a TPU that the node can reach, or `local` for the node's own TPU. "
+        "The job connects to the TPU before it builds the model, and fails with a message if there is none within the "
+        "rendezvous time. The learning rate cannot be scaled, because the number of cores is known only then.",
         module="mirrored.tpu",
         class_name="TPUStrategy",
         reads=frozenset({"tpu", "accumulation", "precision", "steps_per_execution"}),
@@ -143,23 +144,23 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
         ),
         refuses=_ONE_PROCESS
         | {
-            "devices_per_worker": "a TPU's cores are counted when it is reached: set 1",
-            "jit": "whatever runs on a TPU is compiled by XLA anyway: leave `jit` out",
-            "lr_scaling": "how many replicas a TPU has is known when it is reached: set `lr_scaling` to `none` and "
-            "give the scaled rate",
+            "devices_per_worker": "the cores of a TPU are counted when the job connects to it: set 1",
+            "jit": "XLA always compiles what runs on a TPU: leave `jit` out",
+            "lr_scaling": "the number of replicas is known only when the job connects to the TPU: set `lr_scaling` to "
+            "`none` and give the scaled rate",
         },
     ),
     Strategy.TENSOR_PARALLEL: StrategyRow(
         label="Tensor parallel",
-        summary="Each layer split over devices, on one machine or several, for models too large for one device.",
-        guide="A layer is split over `model_parallel` devices (all of the gang's if you do not say); the remaining "
-        "factor of the devices trains on other examples at the same time, so 2 workers × 2 devices with "
-        "`model_parallel` 2 are two groups of two. `model_parallel` has to divide the number of devices. Layouts come "
-        "from the recipe, or are derived for dense, embedding and attention layers. Processes share the parameters out "
-        "only where `model_parallel` is larger than `devices_per_worker`; else each holds them all. It computes in "
-        "float32 and validates by the gang. A checkpoint brings a quarter of a GiB together at a time, and is taken up "
-        "under any other split, or by a strategy whose devices hold the whole model; the final model is brought "
-        "together as a whole, in the first worker.",
+        summary="Each layer is split over devices, on one machine or several. For models too large for one device.",
+        guide="A layer is split over `model_parallel` devices (by default over all devices of the gang). If the gang "
+        "has more devices, they form further groups that train on other examples at the same time: 2 workers × 2 "
+        "devices with `model_parallel` 2 are two groups of two. `model_parallel` must divide the number of devices. "
+        "The recipe gives the layouts, or Trainyard derives them for dense, embedding and attention layers. The "
+        "processes share the parameters only if `model_parallel` is larger than `devices_per_worker`; otherwise each "
+        "process holds all of them. Training computes in float32, and the gang validates. Writing a checkpoint gathers "
+        "a quarter of a GiB at a time. The checkpoint can be used with any other split, or by a strategy whose devices "
+        "hold the whole model. The first worker gathers the whole final model.",
         module="tensor.tensor_parallel",
         reads=_GANG | {"model_parallel"},
         defaults=_SEVERAL | {"model_parallel": _ALL_DEVICES},
@@ -176,27 +177,28 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
             ),
         ),
         refuses={
-            "accumulation": "{label} computes a step's whole batch at once: set `accumulation` to 1 and a smaller "
-            "batch, or split it over more devices",
+            "accumulation": "{label} computes the whole batch of a step at once: set `accumulation` to 1 and use a "
+            "smaller batch, or more devices",
             "precision": "the layers that {label} splits compute in float32: set `precision` to `float32`, or choose "
             "another synchronous strategy",
-            "jit": "DTensor cuts a step of {label} for the devices, without XLA: leave `jit` out, or choose another "
-            "synchronous strategy",
+            "jit": "{label} splits a step with DTensor, without XLA: leave `jit` out, or choose another synchronous "
+            "strategy",
             "validation": _NO_WHOLE_MODEL,
         },
     ),
     Strategy.PIPELINE: StrategyRow(
         label="Pipeline",
-        summary="Consecutive layers on different devices; parts of a batch walk through them one behind the other.",
-        guide="For a model too large for one device that falls into consecutive stages, which the recipe declares: one "
-        "stage per device, `micro_batches` parts of each batch. With p stages and m micro-batches a stage is idle "
-        "(p - 1) / (m + p - 1) of a step at best; the job page shows what was measured.",
+        summary="Consecutive layers on different devices; parts of a batch pass through them one after the other.",
+        guide="Use it for a model that is too large for one device and consists of consecutive stages. The recipe "
+        "declares the stages. Each device has one stage, and each batch is divided into `micro_batches` parts. With p "
+        "stages and m micro-batches, a stage is idle for at least (p - 1) / (m + p - 1) of a step. The job page shows "
+        "the measured share.",
         module="pipe.pipeline",
         reads=_GANG | {"micro_batches", "precision"},
         defaults=_SEVERAL,
         split=Split.STAGES,
-        no_scripts="a pipeline is cut out of a recipe's stages: make the program a recipe, or run it under "
-        "`multi_worker_mirrored` and cut it there",
+        no_scripts="a pipeline needs the stages of a recipe: make the program a recipe, or run it under "
+        "`multi_worker_mirrored` and split the model there",
         served=True,
         keras=(Keras.KERAS3,),
         other_keras=_KERAS_3,
