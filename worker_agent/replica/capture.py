@@ -1,15 +1,19 @@
 """The output of a training process on its way into the spool: bytes in, `Log` and `Gap` records out.
 
 Pure (the clock comes in as `now`), called by the shim. Text leaves in whole lines where possible and in pieces of at
-most `PIECE_CHARS`; a flood is cut by a token bucket, and what is cut is counted.
+most `PIECE_CHARS`; a flood is cut by a token bucket, and what is cut is counted. A line that draws over itself leaves
+in its last state (`terminal`).
 """
 
 import codecs
 
 from worker_agent.protocol.records import Gap, Log
+from worker_agent.replica import terminal
 
 PIECE_CHARS = 64 * 1024
 PARTIAL_LINE_S = 0.5
+# A progress bar is one line for a whole epoch: how often its present state is kept where the epoch takes longer.
+REDRAWN_LINE_S = 30.0
 RATE_BYTES_S = 2_000_000
 BURST_BYTES = 20_000_000
 FLOOD = "more output than is kept (2 MB a second on average)"
@@ -64,17 +68,25 @@ class Capture:
     def _ready(self, *, now: float, final: bool) -> str:
         """Whole lines; also the beginning of a line that is long, or has waited long enough for its end."""
         cut = self._text.rfind("\n") + 1
-        partial = len(self._text) - cut
-        if cut or not partial:
+        lines, line = self._text[:cut], self._text[cut:]
+        if lines or not line:
             self._partial_since = None
-        if partial and self._partial_since is None:
+        if line and self._partial_since is None:
             self._partial_since = now
         waited_s = now - self._partial_since if self._partial_since is not None else 0.0
-        if final or partial >= PIECE_CHARS or waited_s >= PARTIAL_LINE_S:
-            cut = len(self._text)
+        is_redrawn = terminal.is_redrawn(line)
+        if is_redrawn and len(line) >= PIECE_CHARS:
+            line = terminal.compact(line)
+        if final:
+            lines, line = lines + line, ""
+        elif len(line) >= PIECE_CHARS or waited_s >= (REDRAWN_LINE_S if is_redrawn else PARTIAL_LINE_S):
+            cut = terminal.unfinished_from(line)
+            lines, line = lines + line[:cut] + "\n" * is_redrawn, line[cut:]
             self._partial_since = None
-        ready, self._text = self._text[:cut], self._text[cut:]
-        return ready
+        if terminal.is_redrawn(lines[:1]) and self._tail and not self._tail.endswith("\n"):
+            lines = "\n" + lines
+        self._text = line
+        return terminal.shown(lines)
 
     def _refill(self, now: float) -> None:
         self._tokens = min(BURST_BYTES, self._tokens + (now - self._refilled_at) * RATE_BYTES_S)

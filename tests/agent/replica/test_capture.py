@@ -1,7 +1,14 @@
 """Output on its way into the spool: whole lines, small pieces, no NUL, floods counted."""
 
 from worker_agent.protocol.records import Gap, Log
-from worker_agent.replica.capture import BURST_BYTES, PARTIAL_LINE_S, PIECE_CHARS, RATE_BYTES_S, Capture
+from worker_agent.replica.capture import (
+    BURST_BYTES,
+    PARTIAL_LINE_S,
+    PIECE_CHARS,
+    RATE_BYTES_S,
+    REDRAWN_LINE_S,
+    Capture,
+)
 
 
 def texts(records: list[Log | Gap]) -> list[str]:
@@ -24,6 +31,44 @@ def test_a_progress_bar_without_a_line_end_leaves_after_a_while() -> None:
     assert capture.drain(now=0, at=1) == []
     assert capture.drain(now=PARTIAL_LINE_S / 2, at=1) == []
     assert texts(capture.drain(now=PARTIAL_LINE_S, at=1)) == ["12%"]
+
+
+def test_a_line_that_draws_over_itself_leaves_once_in_its_last_state() -> None:
+    capture = Capture(now=0)
+    for done in range(1, 100):
+        capture.feed(f"\r\x1b[1m{done:3}/99\x1b[0m".encode(), now=done / 10)
+        assert capture.drain(now=done / 10, at=1) == []
+    capture.feed(b"\n", now=10)
+    assert texts(capture.drain(now=10, at=1)) == [" 99/99\n"]
+
+
+def test_a_line_that_is_redrawn_for_long_shows_a_state_now_and_then() -> None:
+    capture = Capture(now=0)
+    capture.feed(b"\r 1 %", now=0)
+    assert capture.drain(now=REDRAWN_LINE_S - 1, at=1) == []  # the clock begins when it is first seen
+    assert texts(capture.drain(now=2 * REDRAWN_LINE_S, at=1)) == [" 1 %\n"]
+    capture.feed(b"\r 2 %", now=2 * REDRAWN_LINE_S)
+    assert texts(capture.drain(now=2 * REDRAWN_LINE_S, at=1, final=True)) == [" 2 %"]
+
+
+def test_a_beginning_that_left_is_not_joined_with_what_replaces_it() -> None:
+    capture = Capture(now=0)
+    capture.feed(b"12%", now=0)
+    capture.drain(now=0, at=1)
+    assert texts(capture.drain(now=PARTIAL_LINE_S, at=1)) == ["12%"]
+    capture.feed(b"\r13%\n", now=1)
+    assert texts(capture.drain(now=1, at=1)) == ["\n13%\n"]
+
+
+def test_an_endless_redrawn_line_is_bounded() -> None:
+    capture = Capture(now=0)
+    for number in range(50_000):
+        capture.feed(f"\rstep {number:6}".encode(), now=0)
+        if number % 1000 == 0:
+            assert capture.drain(now=0, at=1) == []
+    assert capture.drain(now=0, at=1) == []
+    assert len(capture._text) < PIECE_CHARS
+    assert texts(capture.drain(now=0, at=1, final=True)) == ["step  49999"]
 
 
 def test_the_rest_leaves_at_the_end() -> None:
