@@ -5,7 +5,6 @@ closed instead of being sent.
 """
 
 import logging
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -24,6 +23,8 @@ from worker_agent.protocol.states import Cause, NodeState, ReplicaStatus
 
 logger = logging.getLogger(__name__)
 
+# What stands for a command's id until its row gives it one.
+NEW = 0
 # A row that was not sent on its commit (broker down, process killed) is taken up after this.
 UNSENT_AFTER = timedelta(seconds=1)
 RESEND_LIMIT = 500
@@ -33,13 +34,12 @@ PROBE_LIFE = timedelta(seconds=10)
 STUCK_AFTER = timedelta(seconds=120)
 
 
-def post(*, node: Node, replica: Replica | None, now: datetime, build: Callable[[int], commands.Command]) -> Command:
-    """Write one command (built with its own id) and send it on commit."""
-    row = Command.objects.create(node=node, replica=replica, kind="", body=b"", created_at=now)
-    message = build(row.pk)
-    row.kind = str(message.__struct_config__.tag)
-    row.body = encode(message)
-    row.save(update_fields=["kind", "body"])
+def post(message: commands.Command, *, node: Node, now: datetime, replica: Replica | None = None) -> Command:
+    """Write one command, whose id is `NEW`, and send it on commit."""
+    kind = str(message.__struct_config__.tag)
+    row = Command.objects.create(node=node, replica=replica, kind=kind, body=b"", created_at=now)
+    row.body = encode(msgspec.structs.replace(message, command_id=row.pk))
+    row.save(update_fields=["body"])
     transaction.on_commit(partial(send, row, now=now))
     return row
 
@@ -70,27 +70,22 @@ def post_stop(
     """Ask the replica's node to end it, within the usual time where no `grace_s` is given."""
     give_up_at = Coalesce("give_up_at", now + STUCK_AFTER + timedelta(seconds=grace_s or 0.0))
     Replica.objects.filter(pk=replica.pk).update(give_up_at=give_up_at)
-    _ask_to_end(
-        replica,
-        now,
-        lambda command_id: commands.Stop(
-            command_id=command_id,
-            replica_id=replica.pk,
-            attempt=replica.attempt,
-            grace_s=settings.STOP_GRACE_S if grace_s is None else grace_s,
-            reason=reason,
-            cause=cause,
-            save=save,
-            stacks=stacks,
-        ),
+    stop = commands.Stop(
+        command_id=NEW,
+        replica_id=replica.pk,
+        attempt=replica.attempt,
+        grace_s=settings.STOP_GRACE_S if grace_s is None else grace_s,
+        reason=reason,
+        cause=cause,
+        save=save,
+        stacks=stacks,
     )
+    _ask_to_end(replica, stop, now)
 
 
 def repeat_stop(*, replica: Replica, last: Command, now: datetime) -> None:
     """Ask once more, in the words of the `last` stop."""
-    stop = decode_command(bytes(last.body))
-    if isinstance(stop, commands.Stop):
-        _ask_to_end(replica, now, lambda command_id: msgspec.structs.replace(stop, command_id=command_id))
+    _ask_to_end(replica, decode_command(bytes(last.body)), now)
 
 
 def acknowledge(*, command_id: int, node: Node, refused: str, now: datetime) -> Command | None:
@@ -149,10 +144,10 @@ def resend(*, now: datetime) -> int:
     return sent
 
 
-def _ask_to_end(replica: Replica, now: datetime, build: Callable[[int], commands.Command]) -> None:
+def _ask_to_end(replica: Replica, stop: commands.Command, now: datetime) -> None:
     if replica.node is not None:
         Replica.objects.filter(pk=replica.pk).update(stop_sent_at=now)
-        post(node=replica.node, replica=replica, now=now, build=build)
+        post(stop, node=replica.node, replica=replica, now=now)
 
 
 def _needless(row: Command, now: datetime) -> bool:

@@ -75,7 +75,7 @@ class ClusterView:
 
 @dataclass(frozen=True)
 class PlannedReplica:
-    """One process of the gang and everything that is decided for it."""
+    """One process of the gang and everything that is decided for it: columns of its row."""
 
     role: Role
     index: int
@@ -104,7 +104,7 @@ class Placed:
 class NotNow:
     """The gang fits the cluster, but not at this moment: what it waits for."""
 
-    waiting_for: str
+    message: str
 
 
 @dataclass(frozen=True)

@@ -1,29 +1,26 @@
 """The command that starts one process of a gang, from its row."""
 
+from datetime import datetime
+
 from django.conf import settings
 
 from orchestrator.domain.job import batching
 from orchestrator.domain.job.batching import BatchPlan
-from orchestrator.models import Checkpoint, Cluster, Replica
+from orchestrator.models import Attempt, Checkpoint, Replica
+from orchestrator.services import outbox
 from orchestrator.services.checkpoints import checkpoint_registry
 from worker_agent.protocol.commands import Launch
-from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import DeviceKind, Role
 
 
-def launch_of(
-    command_id: int,
-    *,
-    row: Replica,
-    spec: JobSpec,
-    cluster: Cluster,
-    folder: str,
-    begin: Checkpoint | None,
-) -> Launch:
-    """The command that starts the process of `row`; `folder` is the job's in the place that its cluster shares."""
-    role, batch = Role(row.role), batching.of_spec(spec)
-    return Launch(
-        command_id=command_id,
+def launch(row: Replica, *, attempt: Attempt, begin: Checkpoint | None, now: datetime) -> None:
+    """Have the process of `row` started by its node; with the checkpoint `begin`, if there is one."""
+    if row.node is None:
+        return
+    role, spec = Role(row.role), row.job.typed_spec
+    batch = batching.of_spec(spec)
+    command = Launch(
+        command_id=outbox.NEW,
         replica_id=row.pk,
         job_id=row.job_id,
         attempt=row.attempt,
@@ -38,7 +35,8 @@ def launch_of(
         learning_rate=batch.learning_rate if isinstance(batch, BatchPlan) else spec.learning_rate,
         rendezvous_timeout_s=settings.RENDEZVOUS_TIMEOUT_S,
         lease_s=row.lease_s,
-        env={**{str(name): str(value) for name, value in cluster.environment.items()}, **spec.env},
-        checkpoints=folder,
+        env={str(name): str(value) for name, value in row.job.cluster.environment.items()} | spec.env,
+        checkpoints=attempt.checkpoint_place,
         restore=checkpoint_registry.restore_for(begin, role=role, strategy=spec.strategy) if begin else None,
     )
+    outbox.post(command, node=row.node, replica=row, now=now)

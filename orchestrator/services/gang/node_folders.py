@@ -4,14 +4,13 @@ The sweep calls `forget_stored`, deleting a job `forget_deleted`.
 """
 
 from datetime import datetime, timedelta
-from functools import partial
 
 from django.db.models import Exists, F, OuterRef, Q
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Checkpoint, Command, Cursor, Job, Replica
 from orchestrator.services import outbox
-from worker_agent.protocol import commands
+from worker_agent.protocol.commands import Forget
 from worker_agent.protocol.states import JobStatus
 
 # Artifacts follow the end of a replica; its folder stays at least this long.
@@ -34,7 +33,7 @@ def forget_stored(*, now: datetime) -> None:
     )
     for replica in done.order_by("pk")[:FORGET_LIMIT]:
         if replica.node is not None:
-            outbox.post(node=replica.node, replica=replica, now=now, build=partial(_forget, replica=replica))
+            outbox.post(_forget(replica), node=replica.node, replica=replica, now=now)
 
 
 def forget_deleted(job: Job, *, now: datetime) -> None:
@@ -44,8 +43,8 @@ def forget_deleted(job: Job, *, now: datetime) -> None:
     left = job.replicas.filter(node__isnull=False).exclude(Exists(gone)).select_related("node")
     for replica in left.order_by("pk"):
         if replica.node is not None:
-            outbox.post(node=replica.node, replica=None, now=now, build=partial(_forget, replica=replica))
+            outbox.post(_forget(replica), node=replica.node, now=now)
 
 
-def _forget(command_id: int, *, replica: Replica) -> commands.Forget:
-    return commands.Forget(command_id=command_id, replica_id=replica.pk, attempt=replica.attempt)
+def _forget(replica: Replica) -> Forget:
+    return Forget(command_id=outbox.NEW, replica_id=replica.pk, attempt=replica.attempt)

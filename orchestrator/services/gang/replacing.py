@@ -7,8 +7,8 @@ nothing any more.
 """
 
 from collections.abc import Sequence
+from dataclasses import fields
 from datetime import datetime, timedelta
-from functools import partial
 
 from django.conf import settings
 from django.db.models import F
@@ -16,11 +16,12 @@ from django.db.models import F
 from orchestrator.domain.gang.reasons import REASON_CHARS, ReplicaFacts, adding, reason_of, sentence_of, they_are
 from orchestrator.domain.gang.separable_parts import Part
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
+from orchestrator.domain.placement.planning import PlannedReplica
 from orchestrator.models import Attempt, Checkpoint, Job, Replacement, Replica
 from orchestrator.services import outbox, transitions
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.checkpoints.checkpoint_registry import NotThere
-from orchestrator.services.gang.launching import launch_of
+from orchestrator.services.gang.launching import launch
 from worker_agent.protocol.states import Cause, ReplicaStatus
 
 EVENT = "part_replaced"
@@ -102,22 +103,13 @@ def _said(part: Part) -> str:
 
 
 def _launch(job: Job, part: Part, rows: Sequence[Replica], entry: Replacement, now: datetime) -> str:
-    spec, attempt = job.typed_spec, Attempt.objects.get(job=job, number=job.attempt)
-    begin = checkpoint_registry.to_begin_with(job, spec, now=now) if part.from_checkpoint else None
+    begin = checkpoint_registry.to_begin_with(job, job.typed_spec, now=now) if part.from_checkpoint else None
     if isinstance(begin, NotThere):
         return begin.message if now - _failed_at(entry, now) > CHECKPOINT_WITHIN else ""
     entry.replaced.update(superseded=True, held=False)
+    attempt = Attempt.objects.get(job=job, number=job.attempt)
     for row in rows:
-        again = _next_incarnation(row)
-        if again.node is not None:
-            outbox.post(
-                node=again.node,
-                replica=again,
-                now=now,
-                build=partial(
-                    launch_of, row=again, spec=spec, cluster=job.cluster, folder=attempt.checkpoint_place, begin=begin
-                ),
-            )
+        launch(_next_incarnation(row), attempt=attempt, begin=begin, now=now)
     Replacement.objects.filter(pk=entry.pk).update(step_reached=job.step)
     text = f"{they_are([row.words for row in rows])} launched"
     if part.from_checkpoint:
@@ -145,20 +137,10 @@ def _go_back(job: Job, entry: Replacement, begin: Checkpoint | None) -> None:
 
 
 def _next_incarnation(row: Replica) -> Replica:
+    place = {column.name: getattr(row, column.name) for column in fields(PlannedReplica)}
+    again = row.incarnation + 1
     return Replica.objects.create(
-        job=row.job,
-        attempt=row.attempt,
-        role=row.role,
-        index=row.index,
-        incarnation=row.incarnation + 1,
-        node=row.node,
-        node_name=row.node_name,
-        host=row.host,
-        port=row.port,
-        devices=row.devices,
-        device_kind=row.device_kind,
-        tf_config=row.tf_config,
-        lease_s=settings.LEASE_S,
+        job=row.job, attempt=row.attempt, incarnation=again, lease_s=settings.LEASE_S, **place
     )
 
 

@@ -5,19 +5,19 @@ the job moved on, or the cluster's row locked until the first has applied its pl
 """
 
 import logging
+from dataclasses import asdict
 from datetime import datetime
-from functools import partial
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from orchestrator.domain.placement import node_findings, planning
-from orchestrator.domain.placement.planning import ClusterView, Placed, PlannedReplica
-from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Node, Replica
-from orchestrator.services import fencing, outbox
+from orchestrator.domain.placement.planning import ClusterView, Never, NotNow, Placed, PlannedReplica
+from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Replica
+from orchestrator.services import fencing
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.checkpoints.checkpoint_registry import NotThere
-from orchestrator.services.gang.launching import launch_of
+from orchestrator.services.gang.launching import launch
 from orchestrator.services.nodes.cluster_snapshot import cluster_view
 from orchestrator.services.transitions import announce_job, announce_replicas, move_job, record
 from orchestrator.services.trials import rehearsals
@@ -63,9 +63,11 @@ def _dispatch(job_id: int, now: datetime) -> bool:
     begin = checkpoint_registry.to_begin_with(job, spec, now=now)
     rehearsed = rehearsals.rehearse(job=job, spec=spec, cluster=cluster, view=view, now=now)
     if rehearsed.refused:
-        _refuse(job, rehearsed.refused, now)
+        why, cause = rehearsed.refused, Cause.LAUNCH_REFUSED.value
+        text = f"Nothing was started. {why}"
+        move_job(job=job, to=JobStatus.FAILED, now=now, text=text, cause=cause, reason=why, waiting_for="")
         return False
-    reason = fencing.waits_for(job) or _why_not(begin, outcome) or _blocked(spec, view, outcome) or rehearsed.waits_for
+    reason = fencing.waits_for(job) or _why_not(spec, view, outcome, begin) or rehearsed.waits_for
     if not isinstance(outcome, Placed) or isinstance(begin, NotThere) or reason:
         if job.waiting_for != reason:
             Job.objects.filter(pk=job.pk).update(waiting_for=reason, not_before=None)
@@ -74,45 +76,24 @@ def _dispatch(job_id: int, now: datetime) -> bool:
         return False
     for warning in rehearsed.warnings:
         record(kind="preflight", text=f"Found before it started: {warning}.", job=job)
-    _apply(job, cluster, spec, outcome.replicas, begin, now)
+    _apply(job, cluster, outcome.replicas, begin, now)
     return True
 
 
-def _why_not(begin: Checkpoint | NotThere | None, outcome: Placed | planning.NotNow | planning.Never) -> str:
-    if isinstance(outcome, planning.NotNow):
-        return outcome.waiting_for
-    if isinstance(outcome, planning.Never):
-        return outcome.message
-    return begin.message if isinstance(begin, NotThere) else ""
-
-
-def _blocked(spec: JobSpec, view: ClusterView, outcome: Placed | planning.NotNow | planning.Never) -> str:
-    """What the preflight has against these nodes; "" when nothing."""
+def _why_not(
+    spec: JobSpec, view: ClusterView, outcome: Placed | NotNow | Never, begin: Checkpoint | NotThere | None
+) -> str:
+    """What speaks against a place, a checkpoint or the nodes, in this order; "" when nothing does."""
     if not isinstance(outcome, Placed):
-        return ""
+        return outcome.message
+    if isinstance(begin, NotThere):
+        return begin.message
     found = node_findings.findings(spec, planning.nodes_of(outcome.replicas, view))
     return next((finding.sentence for finding in found if finding.blocks), "")
 
 
-def _refuse(job: Job, reason: str, now: datetime) -> None:
-    move_job(
-        job=job,
-        to=JobStatus.FAILED,
-        now=now,
-        text=f"Nothing was started. {reason}",
-        cause=Cause.LAUNCH_REFUSED.value,
-        reason=reason,
-        waiting_for="",
-    )
-
-
 def _apply(
-    job: Job,
-    cluster: Cluster,
-    spec: JobSpec,
-    planned: tuple[PlannedReplica, ...],
-    begin: Checkpoint | None,
-    now: datetime,
+    job: Job, cluster: Cluster, planned: tuple[PlannedReplica, ...], begin: Checkpoint | None, now: datetime
 ) -> None:
     number = job.attempt + 1
     places = sorted({replica.node_name for replica in planned})
@@ -138,38 +119,18 @@ def _apply(
         epoch=own.epoch if own else 0,
         metrics=own.metrics if own else {},
     )
-    place_of_checkpoints = checkpoint_registry.place_of(job, cluster.checkpoint_place)
-    Attempt.objects.create(
+    attempt = Attempt.objects.create(
         job=job,
         number=number,
         started_at=now,
-        checkpoint_place=place_of_checkpoints,
+        checkpoint_place=checkpoint_registry.place_of(job, cluster.checkpoint_place),
         resumed_from=begin,
         resumed_step=begin.step if begin else None,
     )
-    nodes = Node.objects.in_bulk({replica.node_id for replica in planned})
     # Worker 0 of a gang and the coordinator go first: the others wait for their port.
     for place in sorted(planned, key=lambda replica: (replica.role is not Role.CHIEF, replica.index)):
-        row = Replica.objects.create(
-            job=job,
-            attempt=number,
-            role=place.role.value,
-            index=place.index,
-            node=nodes[place.node_id],
-            node_name=place.node_name,
-            host=place.host,
-            port=place.port,
-            devices=list(place.devices),
-            device_kind=place.device_kind.value,
-            tf_config=place.tf_config,
-            lease_s=settings.LEASE_S,
-        )
-        outbox.post(
-            node=nodes[place.node_id],
-            replica=row,
-            now=now,
-            build=partial(launch_of, row=row, spec=spec, cluster=cluster, folder=place_of_checkpoints, begin=begin),
-        )
+        row = Replica.objects.create(job=job, attempt=number, lease_s=settings.LEASE_S, **asdict(place))
+        launch(row, attempt=attempt, begin=begin, now=now)
     announce_replicas(job.pk)
 
 

@@ -93,7 +93,7 @@ def check(request: object, *, by: User, program: Program | Rejected | None = Non
     if isinstance(outcome, Never):
         return replace(checked, errors=[*checked.errors, FieldError(outcome.field, outcome.message)])
     if isinstance(outcome, NotNow):
-        return replace(checked, waiting_for=outcome.waiting_for)
+        return replace(checked, waiting_for=outcome.message)
     of_nodes = tuple(node_findings.findings(checked.asked, planning.nodes_of(outcome.replicas, checked.view)))
     # What machines lack stands at the cluster, which another choice would mend.
     lacking = [FieldError("cluster", finding.sentence) for finding in of_nodes if finding.blocks]

@@ -12,7 +12,7 @@ from orchestrator.models import Command, Node, Replica
 from orchestrator.services import outbox
 from orchestrator.services.gang import gang
 from orchestrator.services.transitions import StaleTransition, move_node
-from worker_agent.protocol import commands
+from worker_agent.protocol.commands import Stop
 from worker_agent.protocol.reports import RunningReplica
 from worker_agent.protocol.states import NodeState, ReplicaStatus
 
@@ -92,18 +92,14 @@ def _stop_forgotten(node: Node, held: RunningReplica, now: datetime) -> None:
     """A running replica without a row (its job was deleted). One unanswered Stop at a time."""
     if Command.objects.filter(node=node, replica=None, kind="stop", created_at__gt=now - STOP_REPEATED_AFTER).exists():
         return
-    outbox.post(
-        node=node,
-        replica=None,
-        now=now,
-        build=lambda command_id: commands.Stop(
-            command_id=command_id,
-            replica_id=held.replica_id,
-            attempt=held.attempt,
-            grace_s=settings.STOP_GRACE_S,
-            reason="The job of this replica has been deleted.",
-        ),
+    stop = Stop(
+        command_id=outbox.NEW,
+        replica_id=held.replica_id,
+        attempt=held.attempt,
+        grace_s=settings.STOP_GRACE_S,
+        reason="The job of this replica has been deleted.",
     )
+    outbox.post(stop, node=node, now=now)
 
 
 def _give_up_stuck(replica: Replica, node: Node, now: datetime) -> None:

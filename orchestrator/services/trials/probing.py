@@ -6,7 +6,6 @@ nobody waits for any more. A node that does not answer ends nothing: its time is
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any, NamedTuple
 
 from orchestrator import enqueue
@@ -51,8 +50,8 @@ def begin(spec: JobSpec, cluster: Cluster, patience: Patience, *, now: datetime,
 def ask(node: Node, row: Preflight, spec: JobSpec, *, now: datetime, **asked: Any) -> None:
     """Send the node its question; `asked` are further fields of the `Probe`."""
     env = {str(name): str(value) for name, value in row.cluster.environment.items()} | spec.env
-    probe = partial(Probe, preflight_id=row.pk, node=node.name, spec=spec, env=env, **asked)
-    command = outbox.post(node=node, replica=None, now=now, build=lambda number: probe(command_id=number))
+    probe = Probe(command_id=outbox.NEW, preflight_id=row.pk, node=node.name, spec=spec, env=env, **asked)
+    command = outbox.post(probe, node=node, now=now)
     row.asked.create(node=node, name=node.name, command=command, builds=asked["builds"])
 
 
@@ -65,7 +64,7 @@ def place(spec: JobSpec, view: ClusterView) -> tuple[PlannedReplica, ...] | str:
         outcome = planning.place(spec, empty)
     if isinstance(outcome, Placed):
         return tuple(sorted(outcome.replicas, key=lambda replica: replica.role is not Role.CHIEF))
-    return outcome.waiting_for if isinstance(outcome, NotNow) else outcome.message
+    return outcome.message
 
 
 def on_probed(*, node: Node, report: Probed, now: datetime) -> None:
@@ -87,9 +86,7 @@ def on_probed(*, node: Node, report: Probed, now: datetime) -> None:
 def withdraw(row: Preflight, *, now: datetime) -> None:
     """Nobody waits for it any more: end it, and what its nodes are building for it."""
     for node in Node.objects.filter(probes__in=row.asked.filter(answered_at=None)):
-        outbox.post(
-            node=node, replica=None, now=now, build=lambda number: WithdrawProbe(command_id=number, preflight_id=row.pk)
-        )
+        outbox.post(WithdrawProbe(command_id=outbox.NEW, preflight_id=row.pk), node=node, now=now)
     _end(row, now)
 
 

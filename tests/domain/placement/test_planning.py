@@ -115,7 +115,7 @@ def test_no_port_left():
     nodes = node("n1", 2, address="h")
     outcome = place(spec(workers=2), cluster(nodes, ports=(20000, 20001), taken={("h", 20000)}))
     assert isinstance(outcome, NotNow)
-    assert "all of 20000-20001" in outcome.waiting_for
+    assert "all of 20000-20001" in outcome.message
     outcome = place(spec(workers=2), cluster(nodes, ports=(20000, 20000)))
     assert isinstance(outcome, Never)
     assert "has 1 ports (20000-20000)" in outcome.message
@@ -240,7 +240,7 @@ def test_invariants(shapes, strategy, workers, devices, ps, taken, offset):
     by_id = {known.node_id: known for known in nodes}
     room = {known.node_id: len(known.free()) // devices for known in nodes}
     if not isinstance(outcome, Placed):
-        ports_short = isinstance(outcome, NotNow) and "no port is free" in outcome.waiting_for
+        ports_short = isinstance(outcome, NotNow) and "no port is free" in outcome.message
         too_many = isinstance(outcome, Never) and ("ports (" in outcome.message or outcome.message == ONE_CPU_DEVICE)
         assert sum(room.values()) < workers or ports_short or too_many
         return
