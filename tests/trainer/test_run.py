@@ -70,14 +70,15 @@ def test_a_chief_computes_where_no_coordinator_is_needed() -> None:
 
 
 def test_sizes() -> None:
-    size = size_of(rows=1437, global_batch=64, replicas=2, epochs=8)
+    spec = make_spec(global_batch_size=64, epochs=8)
+    size = size_of(spec, rows=1437, replicas=2)
     assert (size.steps_per_epoch, size.total_steps) == (22, 176)
     with pytest.raises(TrainingFailed, match="batch of 65 does not divide by the 2 replicas"):
-        size_of(rows=1437, global_batch=65, replicas=2, epochs=8)
+        size_of(make_spec(global_batch_size=65), rows=1437, replicas=2)
     with pytest.raises(TrainingFailed, match="by 1 replica × 3 accumulated parts: choose a multiple of 3"):
-        size_of(rows=1437, global_batch=64, replicas=1, epochs=8, parts=3)
+        size_of(spec, rows=1437, replicas=1, parts=3)
     with pytest.raises(TrainingFailed, match="has 63 rows, fewer than the global batch of 64"):
-        size_of(rows=63, global_batch=64, replicas=1, epochs=8)
+        size_of(spec, rows=63, replicas=1)
 
 
 def test_the_pace_starts_with_one_step_and_grows_to_its_target() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from tests.agent.plans import make_spec
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe import data
 from worker_agent.trainer.recipe.division import Policy, divide, file_count
@@ -51,7 +52,8 @@ def epochs_of(
     start_step: int = 0,
 ) -> list[list[list[Any]]]:
     """What each worker reads: `[worker][step]` = rows of its batch."""
-    size = size_of(rows=count, global_batch=batch, replicas=workers, epochs=epochs)
+    spec = make_spec(global_batch_size=batch, epochs=epochs)
+    size = size_of(spec, rows=count, replicas=workers)
     steps = size.total_steps - start_step
     read = []
     for worker in range(workers):

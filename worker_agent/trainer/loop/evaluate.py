@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from worker_agent.trainer.model.learner import Learner, ReplicaLearner
+from worker_agent.trainer.recipe.data import Rows, validation_input
 from worker_agent.trainer.setup.stopping import StopSignal
 
 
@@ -46,11 +47,13 @@ class Evaluation(ABC):
 
 class ReplicaEvaluation(Evaluation):
     """Exact on every row: no collective inside a batch, so workers may have different numbers of batches; metric
-    variables are summed over replicas only when they are read."""
+    variables are summed over replicas only when they are read. A `batch` is that of all workers."""
 
-    def __init__(self, learner: ReplicaLearner, batches: Iterable[Any], stop: StopSignal) -> None:
+    def __init__(
+        self, learner: ReplicaLearner, rows: Rows, stop: StopSignal, *, batch: int, workers: int = 1, worker: int = 0
+    ) -> None:
         super().__init__(learner, stop)
-        self._batches = batches
+        self._batches = validation_input(learner.strategy, rows, workers=workers, worker=worker, batch=batch)
         self._judge = tf.function(
             lambda batch: learner.strategy.run(learner.judge, args=(batch,)), reduce_retracing=True, autograph=False
         )

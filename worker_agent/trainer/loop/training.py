@@ -1,16 +1,18 @@
 """The course of a training, the same under every strategy: epochs, calls of several steps, validation, the recipe's
 Keras callbacks, checkpoints, pauses, and what is told of it all.
 
-Called by `strategies.trained`, in every process that trains, alike: what decides (losses, metrics, the steps of a call)
+Called by `strategies.engine`, in every process that trains, alike: what decides (losses, metrics, the steps of a call)
 is global, so all of a gang decide the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
 import keras
 
+from worker_agent.protocol.records import FactValue
 from worker_agent.trainer.emit import Emitter
 from worker_agent.trainer.loop.evaluate import Validation
 from worker_agent.trainer.loop.pace import Pace
@@ -18,12 +20,34 @@ from worker_agent.trainer.loop.rate import Rate
 from worker_agent.trainer.loop.steps import Execution, Steps
 from worker_agent.trainer.loop.training_report import TrainingReport
 from worker_agent.trainer.model.learner import Learner
+from worker_agent.trainer.recipe.data import Rows
 from worker_agent.trainer.recipe.run_size import Size
 from worker_agent.trainer.saving.gang_checkpoints import Checkpoints
+from worker_agent.trainer.saving.state import Variables
 from worker_agent.trainer.setup.memory import peak_bytes
 from worker_agent.trainer.setup.stopping import StopSignal
+from worker_agent.trainer.training_run import TrainingRun
 
 _BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """What a strategy brings to a training: a model with all its variables, and the ways to train and to judge it.
+
+    `state` is what a checkpoint holds. `facts` are particular to this process. `workers` share the rows of a step.
+    `mean` is over what the processes of the gang say each; a collective.
+    """
+
+    learner: Learner
+    steps: Steps
+    rate: Rate
+    size: Size
+    state: Variables
+    facts: Mapping[str, FactValue]
+    validation: Callable[[Rows], Validation]
+    workers: int = 1
+    mean: Callable[[float], float] = lambda number: number
 
 
 class Training:
@@ -31,39 +55,36 @@ class Training:
 
     def __init__(
         self,
+        engine: Engine,
+        run: TrainingRun,
         *,
-        learner: Learner,
-        steps: Steps,
-        rate: Rate,
-        size: Size,
         validation: Validation | None,
         callbacks: list[Any],
         emitter: Emitter,
-        report: TrainingReport,
         stop: StopSignal,
         checkpoints: Checkpoints,
-        steps_per_execution: int = 0,
     ) -> None:
-        self._learner = learner
-        self._model = learner.model
-        self._steps = steps
-        self._rate = rate
-        self._size = size
+        self._engine = engine
+        self._learner = engine.learner
+        self._model = engine.learner.model
+        self._size = engine.size
         self._validation = validation
         self._emitter = emitter
-        self._report = report
+        self._report = TrainingReport(emitter, engine.size, leads=run.chief, workers=engine.workers)
         self._stop = stop
         self._checkpoints = checkpoints
-        self._pace = Pace(fixed=steps_per_execution)
+        self._pace = Pace(fixed=run.spec.steps_per_execution)
         self._is_traced = False
         self._begun = self._done = checkpoints.start.step
+        self._metrics = checkpoints.metrics
         self._per_step = any(_sees_batches(each) for each in callbacks)
+        size = engine.size
         self._callbacks = keras.callbacks.CallbackList(
-            callbacks, add_history=True, model=learner.model, epochs=size.epochs, steps=size.steps_per_epoch, verbose=0
+            callbacks, add_history=True, model=self._model, epochs=size.epochs, steps=size.steps_per_epoch, verbose=0
         )
 
-    def run(self) -> None:
-        """The whole training, or what a checkpoint leaves of it, or until a callback stops it.
+    def run(self) -> Mapping[str, float]:
+        """The whole training, or what a checkpoint leaves of it, or until a callback stops it; the last metrics.
 
         Raises `Paused` in the whole gang after the same step, which is saved, once one of it was asked to pause.
         """
@@ -78,6 +99,7 @@ class Training:
         self._learner.finish()
         self._callbacks.on_train_end()
         self._checkpoints.finish()
+        return self._metrics
 
     def _epoch(self, epoch: int) -> None:
         began = perf_counter()
@@ -89,17 +111,18 @@ class Training:
             self._stop.check()
             self._begin(self._checkpoints.steps_left(self._begun, min(self._pace.steps, end - self._begun)))
             if self._begun < end and (self._pace.pauses or self._checkpoints.is_due(self._begun, epoch_over=False)):
-                self._take_in(self._steps.finish())
+                self._take_in(self._engine.steps.finish())
                 self._learner.average_state()
                 self._save(self._learner.metrics_now(), pauses=self._pace.pauses)
-        self._take_in(self._steps.finish())
+        self._take_in(self._engine.steps.finish())
         logs = self._learner.metrics_now()
         self._learner.average_state()
         if self._validation is not None:
             with self._emitter.pulse.during("validating") as moves:
                 logs |= {f"val_{name}": value for name, value in self._validation.run(moves).items()}
         seconds = perf_counter() - began
-        self._report.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=self._rate.now, seconds=seconds)
+        self._metrics, rate = dict(logs), self._engine.rate.now
+        self._report.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=rate, seconds=seconds)
         self._emitter.facts(memory_bytes=peak_bytes())
         with self._emitter.pulse.during("callbacks"):
             self._callbacks.on_epoch_end(epoch, logs)
@@ -114,7 +137,7 @@ class Training:
         for place in range(in_epoch, in_epoch + count) if self._per_step else ():
             self._callbacks.on_train_batch_begin(place)
         self._begun += count
-        self._take_in(self._steps.begin(count, self._pace.wish(pause=self._stop.saves)))
+        self._take_in(self._engine.steps.begin(count, self._pace.wish(pause=self._stop.saves)))
 
     def _take_in(self, executions: Iterator[Execution]) -> None:
         for execution in executions:

@@ -20,7 +20,6 @@ class TrainingReport:
         self._size = size
         self._leads = leads
         self._workers = workers
-        self.last_metrics: dict[str, float] = {}
 
     def execution(self, *, first_step: int, losses: Sequence[float], seconds: float) -> None:
         """Steps were done that took `seconds` together; the first of them is number `first_step` (from 1).
@@ -60,7 +59,6 @@ class TrainingReport:
 
     def epoch(self, *, number: int, step: int, metrics: Mapping[str, float], rate: float, seconds: float) -> None:
         """Epoch `number` (from 1) is over after `step` steps."""
-        self.last_metrics = dict(metrics)
         if not self._leads:
             return
         # The loss of every step stands in its series already; the epoch's mean goes to the summary alone.

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.trainer.outcome import TrainingFailed
 
 
@@ -24,23 +25,21 @@ class Size:
         return replace(self, batch=self.batch // parts, steps_per_epoch=self.steps_per_epoch * parts)
 
 
-def size_of(*, rows: int, global_batch: int, replicas: int, epochs: int, parts: int = 1) -> Size:
-    """Steps of an epoch; raises `TrainingFailed` when a step cannot be filled or divided."""
-    if global_batch % replicas:
-        raise TrainingFailed(
-            f"The global batch of {global_batch} does not divide by the {replicas} replicas",
-            remedy=f"choose a multiple of {replicas}",
-        )
-    if global_batch % (replicas * parts):
-        by = f"{replicas} replica{'' if replicas == 1 else 's'} × {parts} accumulated parts"
-        raise TrainingFailed(
-            f"The global batch of {global_batch} does not divide by {by}",
-            remedy=f"choose a multiple of {replicas * parts}",
-        )
-    if rows < global_batch:
+def size_of(spec: JobSpec, *, rows: int, replicas: int, parts: int = 1) -> Size:
+    """Steps of an epoch of the job; raises `TrainingFailed` when a step cannot be filled or divided."""
+    batch = spec.global_batch_size
+    for number, by in (
+        (replicas, f"the {replicas} replicas"),
+        (replicas * parts, f"{replicas} replica{'' if replicas == 1 else 's'} × {parts} accumulated parts"),
+    ):
+        if batch % number:
+            raise TrainingFailed(
+                f"The global batch of {batch} does not divide by {by}", remedy=f"choose a multiple of {number}"
+            )
+    if rows < batch:
         held = f"{rows} row{'' if rows == 1 else 's'}"
         raise TrainingFailed(
-            f"The training set has {held}, fewer than the global batch of {global_batch}",
+            f"The training set has {held}, fewer than the global batch of {batch}",
             remedy="choose a smaller batch, or give it more rows",
         )
-    return Size(rows=rows, batch=global_batch, steps_per_epoch=rows // global_batch, epochs=epochs)
+    return Size(rows=rows, batch=batch, steps_per_epoch=rows // batch, epochs=spec.epochs)

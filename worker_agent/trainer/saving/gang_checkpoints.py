@@ -40,7 +40,7 @@ from worker_agent.trainer.outcome import Paused, TrainingFailed
 from worker_agent.trainer.recipe.run_size import Size
 from worker_agent.trainer.saving.known_checkpoints import KnownCheckpoints
 from worker_agent.trainer.saving.restored import check_fit, chosen
-from worker_agent.trainer.saving.state import PREFIX, State
+from worker_agent.trainer.saving.state import PREFIX, Variables
 from worker_agent.trainer.setup import runtime
 from worker_agent.trainer.training_run import TrainingRun
 
@@ -78,7 +78,7 @@ class Checkpoints:
         self._known = KnownCheckpoints(self._marker.name if self._marker else "")
         self._last_step = self.start.step if self._marker else -1
         self._refusal = ""
-        self._state: State
+        self._state: Variables
         self._size: Size
         self._rate: float | None = None
 
@@ -97,7 +97,7 @@ class Checkpoints:
         """The metrics that the restored checkpoint was written with."""
         return dict(self._marker.metrics) if self._marker else {}
 
-    def attach(self, state: State, *, size: Size, rate: float | None) -> None:
+    def attach(self, state: Variables, *, size: Size, rate: float | None) -> None:
         """What is saved and restored from now on; `rate` is the learning rate that the training aims at."""
         self._state, self._size, self._rate = state, size, rate
 

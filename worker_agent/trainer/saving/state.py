@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,22 +14,11 @@ from worker_agent.protocol.checkpoint import Variable
 PREFIX = "state"
 
 
-class State(Protocol):
-    """What is written and read; `prefix` begins the paths of all files. `variables` describe it, for comparison."""
-
-    @property
-    def variables(self) -> list[Variable]: ...
-
-    def write(self, prefix: str) -> None: ...
-
-    def read(self, prefix: str) -> None: ...
-
-
 @dataclass(frozen=True)
 class Variables:
-    """A State of TensorFlow variables in a fixed order, whatever their names: distributed ones, too. `as_stored()` is
-    entered while they are read or written: within it they have the values that every strategy stores alike. `device`
-    names the one whose process reads and writes: left to itself, TensorFlow has every process use its own disk."""
+    """TensorFlow variables in a fixed order, whatever their names: distributed ones, too. `as_stored()` is entered
+    while they are read or written: within it they have the values that every strategy stores alike. `device` names
+    the one whose process reads and writes: left to itself, TensorFlow has every process use its own disk."""
 
     listed: Sequence[Any]
     as_stored: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
@@ -37,14 +26,14 @@ class Variables:
 
     @property
     def variables(self) -> list[Variable]:
-        """Name, shape and type of each."""
+        """Name, shape and type of each, for comparison."""
         return [
             Variable(name=name_of_variable(each), shape=list(each.shape), dtype=tf.as_dtype(each.dtype).name)
             for each in self.listed
         ]
 
     def write(self, prefix: str) -> None:
-        """All values."""
+        """All values; `prefix` begins the paths of all files."""
         with self.as_stored():
             self._checkpoint().write(prefix, options=self._options())
 
@@ -60,7 +49,7 @@ class Variables:
         return tf.train.CheckpointOptions(experimental_io_device=self.device)
 
 
-def load(checkpoint: Path, state: State) -> bool:
+def load(checkpoint: Path, state: Variables) -> bool:
     """Read a checkpoint into `state`; False when it has been dropped meanwhile: then ask for the next one."""
     try:
         state.read(str(checkpoint / PREFIX))

@@ -1,9 +1,9 @@
-"""What a strategy brings to a training (`Engine`), and the way from there to the saved model, the same for all
-(`train`). Called by each strategy's own module, once the gang has met."""
+"""The way from what a strategy brings to a training (`Engine`) to the saved model, the same for all. Called by each
+strategy's own module, once the gang has met."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,42 +11,16 @@ import tensorflow as tf
 
 from worker_agent.protocol.job.choices import Validator
 from worker_agent.protocol.records import FactValue
-from worker_agent.trainer.loop.evaluate import Validation
-from worker_agent.trainer.loop.rate import Rate
-from worker_agent.trainer.loop.steps import Steps
-from worker_agent.trainer.loop.training import Training
-from worker_agent.trainer.loop.training_report import TrainingReport
-from worker_agent.trainer.model.learner import Learner
+from worker_agent.trainer.loop.training import Engine, Training
 from worker_agent.trainer.outcome import Paused, TrainingFailed
 from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.recipe.data import Rows
 from worker_agent.trainer.recipe.recipe_file import Recipe
-from worker_agent.trainer.recipe.run_size import Size
 from worker_agent.trainer.saving import export
 from worker_agent.trainer.saving.gang_checkpoints import Checkpoints
-from worker_agent.trainer.saving.state import State
 from worker_agent.trainer.setup import runtime
 from worker_agent.trainer.strategies.interface import Process
 from worker_agent.trainer.training_run import TrainingRun
-
-
-@dataclass(frozen=True, kw_only=True)
-class Engine:
-    """A model with all its variables, and the ways to train and to judge it.
-
-    `state` is what a checkpoint holds. `facts` are particular to this process. `workers` share the rows of a step.
-    `mean` is over what the processes of the gang say each; a collective.
-    """
-
-    learner: Learner
-    steps: Steps
-    rate: Rate
-    size: Size
-    state: State
-    facts: Mapping[str, FactValue]
-    validation: Callable[[Rows], Validation]
-    workers: int = 1
-    mean: Callable[[float], float] = lambda number: number
 
 
 def train(process: Process, build: Callable[[Recipe, int], Engine]) -> None:
@@ -67,29 +41,23 @@ def train(process: Process, build: Callable[[Recipe, int], Engine]) -> None:
     known: dict[str, FactValue] = {"devices": process.devices, "precision": run.spec.precision}
     emitter.facts(keras=runtime.keras_in_words(), **known | dict(engine.facts))
     judged = Rows(recipe, "validation")
-    report = TrainingReport(emitter, engine.size, leads=run.chief, workers=engine.workers)
-    report.last_metrics = checkpoints.metrics
     training = Training(
-        learner=engine.learner,
-        steps=engine.steps,
-        rate=engine.rate,
-        size=engine.size,
+        engine,
+        run,
         validation=engine.validation(judged) if run.spec.validation == Validator.GANG and judged.exist else None,
         callbacks=recipe.callbacks(),
         emitter=emitter,
-        report=report,
         stop=process.stop,
         checkpoints=checkpoints,
-        steps_per_execution=run.spec.steps_per_execution,
     )
     try:
-        training.run()
+        metrics = training.run()
     except Paused:
         _leave_together(engine)
         raise
     if run.chief:
         emitter.phase("saving")
-    _save_model(run, recipe, engine, report.last_metrics)
+    _save_model(run, recipe, engine, metrics)
     _leave_together(engine)
 
 

@@ -75,7 +75,7 @@ def _count(assessment: Assessment, inputs: list[Any], *, times: int, parts: int)
         assessment.stage = "the training set cannot be read"
         counts = [count_rows(each.take(-(-batch // times))) for each in inputs]
     assessment.stage = "the training set does not suit the job"
-    size = size_of(rows=min(counts) * times, global_batch=batch, replicas=least_replicas(spec), epochs=1, parts=parts)
+    size = size_of(spec, rows=min(counts) * times, replicas=least_replicas(spec), parts=parts)
     if is_known:
         facts["Steps an epoch"] = _number(size.steps_per_epoch)
     if is_known and (left := size.rows % batch):

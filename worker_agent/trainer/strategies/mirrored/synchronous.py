@@ -9,6 +9,7 @@ from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.trainer.loop.evaluate import ReplicaEvaluation
 from worker_agent.trainer.loop.rate import rate_of
 from worker_agent.trainer.loop.replica_steps import ReplicaSteps, check_jit, check_own_step
+from worker_agent.trainer.loop.training import Engine
 from worker_agent.trainer.model.compiled_model import own_parts
 from worker_agent.trainer.model.learners import learner_of
 from worker_agent.trainer.outcome import TrainingFailed
@@ -17,7 +18,6 @@ from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import size_of
 from worker_agent.trainer.saving.state import Variables
 from worker_agent.trainer.strategies import engine
-from worker_agent.trainer.strategies.engine import Engine
 from worker_agent.trainer.strategies.interface import Process
 
 
@@ -36,20 +36,10 @@ def _build(
     parts = parts_of(spec.accumulation, learner.parts)
     rows = data.Rows(recipe, "train")
     division = rows.division(spec.sharding, pipelines=run.workers)
-    size = size_of(
-        rows=data.shared_rows(strategy, rows, division, pipelines=run.workers),
-        global_batch=spec.global_batch_size,
-        replicas=replicas,
-        epochs=spec.epochs,
-        parts=parts,
-    )
+    usable = data.shared_rows(strategy, rows, division, pipelines=run.workers)
+    size = size_of(spec, rows=usable, replicas=replicas, parts=parts)
     train_data = data.training_input(
-        strategy,
-        rows,
-        size.in_parts(parts),
-        seed=spec.seed,
-        start_step=start_step * parts,
-        sharding=spec.sharding,
+        strategy, rows, size.in_parts(parts), seed=spec.seed, start_step=start_step * parts, sharding=spec.sharding
     )
     learner.create_variables(_one_replica(train_data.element_spec))
     with strategy.scope():
@@ -72,11 +62,7 @@ def _build(
             "sharding": division.facts,
         },
         validation=lambda judged: ReplicaEvaluation(
-            learner,
-            data.validation_input(
-                strategy, judged, workers=run.workers, worker=run.place, batch=spec.global_batch_size
-            ),
-            process.stop,
+            learner, judged, process.stop, batch=size.batch, workers=run.workers, worker=run.place
         ),
         workers=run.workers,
         mean=lambda number: _mean(strategy, number) if run.workers > 1 else number,

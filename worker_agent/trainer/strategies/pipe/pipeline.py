@@ -12,6 +12,7 @@ from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.trainer.emit import say
 from worker_agent.trainer.loop.evaluate import ReplicaEvaluation
 from worker_agent.trainer.loop.rate import rate_of
+from worker_agent.trainer.loop.training import Engine
 from worker_agent.trainer.model.deferred import deferred
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe import data, recipe_file
@@ -20,7 +21,6 @@ from worker_agent.trainer.recipe.run_size import size_of
 from worker_agent.trainer.saving.state import Variables
 from worker_agent.trainer.setup import rendezvous, runtime
 from worker_agent.trainer.strategies import engine
-from worker_agent.trainer.strategies.engine import Engine
 from worker_agent.trainer.strategies.interface import Process
 from worker_agent.trainer.strategies.pipe.learner import PipeLearner, checked
 from worker_agent.trainer.strategies.pipe.stages import StagePlan, device_names
@@ -89,9 +89,7 @@ def _build(process: Process, recipe: Recipe, start_step: int) -> Engine:
     with plan.placing():
         learner = PipeLearner(recipe.model(), plan)
     rows = data.Rows(recipe, "train")
-    size = size_of(
-        rows=data.count_rows(rows.whole), global_batch=spec.global_batch_size, replicas=1, epochs=spec.epochs
-    )
+    size = size_of(spec, rows=data.count_rows(rows.whole), replicas=1)
     train_data = data.training_input(learner.strategy, rows, size, seed=spec.seed, start_step=start_step)
     with plan.placing():
         learner.create_variables(train_data.element_spec)
@@ -112,11 +110,7 @@ def _build(process: Process, recipe: Recipe, start_step: int) -> Engine:
         # By the first worker alone: else every process would use its own machine's disk.
         state=Variables([*learner.state, steps.count], device=tf.config.list_logical_devices("CPU")[0].name),
         facts=_facts(run, learner),
-        validation=lambda judged: ReplicaEvaluation(
-            learner,
-            data.validation_input(learner.strategy, judged, workers=1, worker=0, batch=spec.global_batch_size),
-            process.stop,
-        ),
+        validation=lambda judged: ReplicaEvaluation(learner, judged, process.stop, batch=size.batch),
     )
 
 

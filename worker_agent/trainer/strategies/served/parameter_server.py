@@ -12,13 +12,13 @@ import tensorflow as tf
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import Role
 from worker_agent.trainer.loop.rate import rate_of
+from worker_agent.trainer.loop.training import Engine
 from worker_agent.trainer.recipe import data
 from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import size_of
 from worker_agent.trainer.saving.state import Variables
 from worker_agent.trainer.setup import rendezvous, runtime
 from worker_agent.trainer.strategies import engine
-from worker_agent.trainer.strategies.engine import Engine
 from worker_agent.trainer.strategies.interface import Process
 from worker_agent.trainer.strategies.served import numbered_batches
 from worker_agent.trainer.strategies.served.learner import ServedLearner
@@ -68,9 +68,7 @@ def _build(
     run, spec = process.run, process.run.spec
     replicas = strategy.num_replicas_in_sync
     rows = data.Rows(recipe, "train").whole
-    size = size_of(
-        rows=data.count_rows(rows), global_batch=spec.global_batch_size, replicas=replicas, epochs=spec.epochs
-    )
+    size = size_of(spec, rows=data.count_rows(rows), replicas=replicas)
     learner = ServedLearner(recipe, strategy, rows.batch(size.batch).element_spec, seed=spec.seed)
     with strategy.scope():
         rate = rate_of(run, learner.optimizer, size, replicas=replicas)

@@ -13,6 +13,7 @@ import tensorflow as tf
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import DeviceKind
 from worker_agent.trainer.loop.rate import rate_of
+from worker_agent.trainer.loop.training import Engine
 from worker_agent.trainer.model.compiled_model import private
 from worker_agent.trainer.model.deferred import deferred
 from worker_agent.trainer.recipe import data
@@ -21,7 +22,6 @@ from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import size_of
 from worker_agent.trainer.setup import rendezvous
 from worker_agent.trainer.strategies import engine
-from worker_agent.trainer.strategies.engine import Engine
 from worker_agent.trainer.strategies.interface import Process
 from worker_agent.trainer.strategies.tensor import layouts, mesh, variables
 from worker_agent.trainer.strategies.tensor.learner import MeshLearner
@@ -47,12 +47,7 @@ def train(process: Process) -> None:
 def _build(process: Process, grid: Mesh, recipe: Recipe, start_step: int) -> Engine:
     run, spec = process.run, process.run.spec
     rows = data.Rows(recipe, "train")
-    size = size_of(
-        rows=data.count_rows(rows.whole),
-        global_batch=spec.global_batch_size,
-        replicas=grid.batch,
-        epochs=spec.epochs,
-    )
+    size = size_of(spec, rows=data.count_rows(rows.whole), replicas=grid.batch)
     train_data = data.training_input(grid.share, rows, size, seed=spec.seed, start_step=start_step)
     with deferred():
         model = variables.checked(recipe.model())
