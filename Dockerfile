@@ -3,7 +3,8 @@
 #   docker build --target agent -t trainyard-agent .                     CPUs
 #   docker build --target agent --build-arg KIND=gpu -t trainyard-agent .  CUDA
 
-FROM python:3.11-slim-bookworm AS base
+ARG BASE=python:3.11-slim-bookworm
+FROM ${BASE} AS base
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /srv/trainyard
 

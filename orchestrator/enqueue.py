@@ -7,6 +7,7 @@ import logging
 from functools import partial
 
 from celery import current_app
+from celery.utils.nodenames import worker_direct
 from django.db import transaction
 from kombu.exceptions import OperationalError
 
@@ -15,6 +16,7 @@ logger = logging.getLogger(__name__)
 CONTROL_QUEUE = "control"
 DISPATCH_JOB = "trainyard.dispatch_job"
 DISPATCH_WAITING = "trainyard.dispatch_waiting"
+ANSWER = "trainyard.answer"
 EXPIRES_S = 60.0
 
 
@@ -26,6 +28,17 @@ def dispatch_job(job_id: int) -> None:
 def dispatch_waiting() -> None:
     """Something became free: try every waiting job."""
     transaction.on_commit(partial(_send, DISPATCH_WAITING))
+
+
+def ask_worker(worker: str, *, answer_to: str) -> None:
+    """Have this worker, and no other, answer in Redis; raises `OperationalError` when the broker is down."""
+    current_app.send_task(
+        ANSWER,
+        kwargs={"answer_to": answer_to},
+        queue=worker_direct(worker),
+        expires=EXPIRES_S,
+        ignore_result=True,
+    )
 
 
 def _send(name: str, **arguments: int) -> None:

@@ -3,6 +3,9 @@
 from datetime import UTC, datetime
 
 from celery import shared_task
+from django.conf import settings
+from django.db import connection
+from redis import Redis
 
 from orchestrator import enqueue
 from orchestrator.services.jobs import dispatch
@@ -18,3 +21,12 @@ def dispatch_job(job_id: int) -> None:
 def dispatch_waiting() -> None:
     """Place whatever fits now."""
     dispatch.dispatch_waiting(now=datetime.now(UTC))
+
+
+@shared_task(name=enqueue.ANSWER, ignore_result=True)
+def answer(answer_to: str) -> None:
+    """This worker takes tasks and reaches the database: whoever runs `manage.py alive celery` waits for the answer."""
+    connection.ensure_connection()
+    with Redis.from_url(settings.REDIS_URL) as redis:
+        redis.rpush(answer_to, "alive")
+        redis.expire(answer_to, int(enqueue.EXPIRES_S))

@@ -30,6 +30,8 @@ app.conf.update(
     task_ignore_result=True,
     task_default_queue="control",
     task_create_missing_queues=True,
+    # Each worker has a queue of its own beside it, by which its health check asks it.
+    worker_direct=True,
     task_acks_late=False,
     # The first call after a broker's restart fails, the second works. What is not sent then is sent by the sweep.
     task_publish_retry=True,

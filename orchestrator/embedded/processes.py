@@ -65,7 +65,7 @@ def control_plane(environment: Mapping[str, str], *, port: int) -> list[ManagedP
     ]
     worker = [
         *("-m", "celery", "-A", "dashboard.config.celery", "worker", "-Q", "control", "-P", "threads", "-c", "4"),
-        *("--without-gossip", "--without-mingle", "-n", "control@trainyard", "-l", "info"),
+        *("--without-gossip", "--without-mingle", "-n", "control@%h", "-l", "info"),
     ]
     lines = (web, worker, ["manage.py", "sweep"], ["manage.py", "ingest"])
     return [
