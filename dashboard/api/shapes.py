@@ -223,7 +223,7 @@ class Restart(Schema):
     cause: Cause
     reason: str
     counted: bool = Field(description="Whether it counts against `max_restarts`.")
-    node: str = Field(description="Of who it failed of, or was asked from outside to leave; else empty.")
+    node: str = Field(description="The node of the process that failed or got a SIGTERM from outside, or empty.")
     failed_at: datetime = Field(
         description="When the first of its failed processes was known to have ended, or was given up with its node."
     )

@@ -23,8 +23,8 @@ def waits_for(job: Job) -> str:
     names = listed([f"{replica.words} on {replica.node_name}" for replica in rows])
     have = "has" if len(rows) == 1 else "have"
     return (
-        f"waits until {names} {have} ended for sure: a process ends itself once its node has been out of touch "
-        f"for {rows[0].lease_s:g} s"
+        f"waits until {names} {have} ended for sure: a process ends itself when its node could not reach "
+        f"the control plane for {rows[0].lease_s:g} s"
     )
 
 

@@ -28,9 +28,9 @@ class Retry(StrEnum):
     NEVER = "never"
     COUNTED = "after 10 s, 20 s, 40 s … up to 5 minutes"
     LIMITED = "at once"
-    UNLIMITED = "at once, however often"
+    UNLIMITED = "at once, without a limit"
     ONCE = "at once, once per job"
-    IF_FURTHER = "at once; a second time only if the job has come further since"
+    IF_FURTHER = "at once; a second time only after progress"
 
 
 @dataclass(frozen=True)
@@ -63,47 +63,47 @@ class Row:
         return self.retry is not Retry.NEVER and self.blame is Blame.PERSON
 
 
-_MEET = "Check that the nodes reach each other at their addresses and ports, then run it again."
+_MEET = "Check that the nodes can reach each other at their addresses and ports. Then run the job again."
 _LOST_A_PEER = Row(
-    *(Cause.EXCEPTION, Blame.PEER, Retry.IF_FURTHER, "failed", "The processes lost one another", _MEET),
+    *(Cause.EXCEPTION, Blame.PEER, Retry.IF_FURTHER, "failed", "The processes lost contact with each other", _MEET),
     spares_the_place=True,
 )
 
 CAUSES = (
     Row(
-        *(Cause.COMPLETED, Blame.NOBODY, Retry.NEVER, "completed", "Training reached its end"),
+        *(Cause.COMPLETED, Blame.NOBODY, Retry.NEVER, "completed", "Training finished"),
         status=JobStatus.SUCCEEDED,
     ),
     Row(
-        *(Cause.STOPPED, Blame.PERSON, Retry.NEVER, "was stopped", "A person stopped it"),
+        *(Cause.STOPPED, Blame.PERSON, Retry.NEVER, "was stopped", "A person stopped the job"),
         status=JobStatus.STOPPED,
         may_follow=True,
     ),
     Row(
-        *(Cause.PAUSED, Blame.PERSON, Retry.NEVER, "was paused", "It was asked to save and leave"),
-        "Resume it: it goes on from the checkpoint that it saved.",
+        *(Cause.PAUSED, Blame.PERSON, Retry.NEVER, "was paused", "The job was asked to save and leave"),
+        "Resume it. It continues from the checkpoint that it saved.",
         status=JobStatus.PAUSED,
     ),
     Row(
-        *(Cause.PREEMPTED, Blame.PERSON, Retry.LIMITED, "was asked from outside to leave"),
+        *(Cause.PREEMPTED, Blame.PERSON, Retry.LIMITED, "got a SIGTERM from outside"),
         "A process got a SIGTERM that Trainyard did not send",
-        "A person or a machine that was shut down or taken back sent it. Look at the node, then run it again.",
+        "A person sent it, or the machine was shut down or reclaimed. Check the node, then run the job again.",
         spares_the_place=True,
     ),
     Row(
         *(Cause.EXCEPTION, Blame.PROGRAM, Retry.COUNTED, "failed", "The program raised an exception"),
-        "Read the traceback in the log, change the program, then start one like this.",
+        "Read the traceback in the log and correct the program. Then clone the job.",
         spares_the_place=True,
     ),
     _LOST_A_PEER,
     Row(
-        *(Cause.EXIT_CODE, Blame.PROGRAM, Retry.COUNTED, "ended early", "A process left with a status other than 0"),
-        "The log says what the process did last. Change the program or its settings, then run it again.",
+        *(Cause.EXIT_CODE, Blame.PROGRAM, Retry.COUNTED, "ended early", "A process exited with a code other than 0"),
+        "The log shows what the process did last. Correct the program or its settings, then clone the job.",
         spares_the_place=True,
     ),
     Row(
-        *(Cause.SIGNAL, Blame.PROGRAM, Retry.COUNTED, "was killed", "A process was ended by a signal"),
-        "The log says what the process did last. Change the program or what it imports, then run it again.",
+        *(Cause.SIGNAL, Blame.PROGRAM, Retry.COUNTED, "was killed", "A signal ended a process"),
+        "The log shows what the process did last. Correct the program or what it imports, then clone the job.",
         spares_the_place=True,
     ),
     Row(
@@ -114,58 +114,58 @@ CAUSES = (
             "was killed",
             "A process got a SIGKILL that Trainyard did not send",
         ),
-        "A person, the kernel or another program sent it. Look at the node, then run it again.",
+        "A person, the kernel or another program sent it. Check the node, then run the job again.",
         spares_the_place=True,
     ),
     replace(_LOST_A_PEER, cause=Cause.SIGNAL, verb="was killed"),
     Row(
         *(Cause.OUT_OF_MEMORY, Blame.PROGRAM, Retry.COUNTED, "ran out of memory", "A process ran out of memory"),
-        "Use a smaller global batch size or model, or spread the job over more devices.",
+        "Use a smaller global batch size, a smaller model or more devices.",
         spares_the_place=True,
     ),
     Row(
-        *(Cause.LOSS_NOT_FINITE, Blame.PROGRAM, Retry.NEVER, "stopped because the loss is no longer a finite number"),
+        *(Cause.LOSS_NOT_FINITE, Blame.PROGRAM, Retry.NEVER, "stopped because the loss became NaN or infinite"),
         "The loss became NaN or infinite",
-        "Lower the learning rate or lengthen its warm-up; look for bad values in the data.",
+        "Lower the learning rate or lengthen its warm-up, and look for bad values in the data.",
     ),
     Row(
-        *(Cause.RENDEZVOUS_TIMEOUT, Blame.PEER, Retry.IF_FURTHER, "waited in vain for the rest of its gang"),
-        *("The processes did not find each other in time", _MEET),
+        *(Cause.RENDEZVOUS_TIMEOUT, Blame.PEER, Retry.IF_FURTHER, "could not connect to the rest of its gang"),
+        *("The processes did not connect to each other in time", _MEET),
         may_follow=True,
     ),
     Row(
-        *(Cause.PORT_TAKEN, Blame.MACHINE, Retry.LIMITED, "found its port taken", "Another program had the port"),
-        "Another program uses the ports of the cluster. Give the cluster a different port range.",
+        *(Cause.PORT_TAKEN, Blame.MACHINE, Retry.LIMITED, "found its port in use", "Another program used the port"),
+        "Another program uses ports of the cluster. Give the cluster another port range.",
     ),
     Row(
         *(Cause.LAUNCH_REFUSED, Blame.PLATFORM, Retry.NEVER, "was not launched"),
         "The launch was refused, or the job's TPU did not answer",
-        "Change what the reason names, then start one like this.",
+        "Correct what the reason names, then clone the job.",
     ),
     Row(
         *(Cause.TIME_LIMIT, Blame.PERSON, Retry.NEVER, "reached the time limit", "The time limit was reached"),
-        "Give it a longer time limit or fewer epochs: start one like this.",
+        "Clone the job with a longer time limit or fewer epochs.",
     ),
     Row(
-        *(Cause.AGENT_SHUTDOWN, Blame.PERSON, Retry.UNLIMITED, "was ended because the agent of its node shut down"),
+        *(Cause.AGENT_SHUTDOWN, Blame.PERSON, Retry.UNLIMITED, "was ended because the agent of its node was shut down"),
         "The agent of a node was shut down",
-        "Start the agent again on its node, then run the job again.",
+        "Start the agent on that node, then run the job again.",
     ),
     Row(
         *(Cause.NODE_LOST, Blame.MACHINE, Retry.LIMITED, "was lost"),
-        "A node was lost, no longer knows the process, or did not take its launch within 60 s",
-        "Look at the power and network of the machine. The job can run again on the nodes that are left.",
+        "A node was lost, no longer knew the process, or did not accept the launch within 60 s",
+        "Check the power and network of the machine. You can run the job again on the other nodes.",
     ),
     Row(
-        *(Cause.LEASE_LOST, Blame.PLATFORM, Retry.LIMITED, "was ended by its node, which had been out of touch"),
-        "A node was out of touch for longer than the lease",
-        "Look at the network between that node and the control plane, and at Redis, then run it again.",
+        *(Cause.LEASE_LOST, Blame.PLATFORM, Retry.LIMITED, "was ended because its node was cut off"),
+        "A node could not reach the control plane for longer than the lease",
+        "Check Redis and the network between that node and the control plane. Then run the job again.",
     ),
     Row(
         *(Cause.HUNG, Blame.MACHINE, Retry.ONCE, "was ended because its gang hung"),
-        "A process made no step for many times its usual time",
-        "The files stacks-….txt say where each process stood: look for the one that does not wait for others, "
-        "mend what keeps it, then run it again.",
+        "A process took no step for far longer than usual",
+        "The files stacks-….txt show what each process was doing. Find the one that does not wait for another "
+        "process, and correct what blocks it. Then run the job again.",
     ),
 )
 NODE_LEAVES = tuple(row.cause for row in CAUSES if row.node_leaves)

@@ -74,7 +74,7 @@ class Lease:
         if not self._is_over:
             return None
         reason = (
-            f"Its node was out of touch with the control plane for more than {self._lease_s:g} s, its lease, "
+            f"Its node could not reach the control plane for more than {self._lease_s:g} s, its lease, "
             "so it was ended before it could be launched anew elsewhere."
         )
         return StopRequest(at=time.time(), cause=Cause.LEASE_LOST, reason=reason, grace_s=LEASE_GRACE_S)

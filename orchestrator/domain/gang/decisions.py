@@ -108,7 +108,7 @@ class Leave:
     def reason(self) -> str:
         """A sentence."""
         if self.asked is None:
-            return "Its gang was asked from outside to leave."
+            return "Its gang got a SIGTERM from outside."
         asked = replace(self.asked, ending=self.asked.ending or Ending(cause=Cause.PREEMPTED), message="")
         return sentence_of(asked)
 

@@ -36,7 +36,7 @@ def note(*, replica: Replica, left: Sequence[Leftover], cause: Cause, now: datet
     _save(node, [*(each for each in node.not_used if (each.device, each.port) not in places), *found])
     what = ", ".join(_words(left))
     foreign = cause is Cause.PORT_TAKEN and all(each.kind is LeftoverKind.PORT for each in left)
-    said = "found its port taken" if foreign else "has ended, but not everything of it"
+    said = "found its port in use" if foreign else "has ended, but not everything of it"
     text = f"{replica.words} of j-{replica.job_id} {said}: {what}. {_not_used(node, found)}"
     transitions.record(kind="device_dirty", text=text, node=node, replica=replica)
 

@@ -1,5 +1,5 @@
 """Nodes on which attempts fail again and again, and not of their programs: avoided at first, then cordoned. Avoided for
-a while, too, are those where a process was asked from outside to leave: such a machine is mostly about to go.
+a while, too, are those where a process got a SIGTERM from outside: such a machine is mostly about to go.
 
 Placement asks `to_avoid` (`services/nodes/cluster_snapshot.py`); the sweep calls `cordon_failing`. Of each job one
 failure counts, the latest: a program that kills itself and is launched again at once says nothing about its node. A

@@ -49,7 +49,7 @@ def test_it_runs_out_when_the_last_touch_is_too_long_ago_and_says_so_once(clock:
     stop = held.overdue_stop()
     assert stop is not None
     assert stop.cause is Cause.LEASE_LOST
-    assert "out of touch with the control plane for more than 30 s" in stop.reason
+    assert "could not reach the control plane for more than 30 s" in stop.reason
     clock.now += 60
     assert held.overdue_stop() is None
 
@@ -181,4 +181,4 @@ def test_the_shim_ends_a_process_whose_node_is_out_of_touch_and_no_other(tmp_pat
         running.process.kill()
         running.process.wait()
     assert (end.signal, end.cause) == (15, Cause.LEASE_LOST)
-    assert end.message.startswith("Its node was out of touch with the control plane for more than 1.5 s, its lease")
+    assert end.message.startswith("Its node could not reach the control plane for more than 1.5 s, its lease")

@@ -23,18 +23,18 @@ def saved(index, cause=Cause.PAUSED, **fields):
 def test_a_gang_of_which_one_was_asked_from_outside_saves_and_leaves():
     asked = saved(1, Cause.PREEMPTED)
     assert decide(gang(replica(0), asked), now=NOW) == decide(gang(saved(0), asked), now=NOW) == Leave(asked)
-    assert Leave(asked).reason == "worker 1 on node-2 was asked from outside to leave."
+    assert Leave(asked).reason == "worker 1 on node-2 got a SIGTERM from outside."
     assert decide(gang(saved(0), replica(1)), now=NOW) == Wait(), "who was asked is not known yet"
     assert decide(gang(saved(0, ago_s=3), replica(1)), now=NOW) == Leave(None)
-    assert Leave(None).reason == "Its gang was asked from outside to leave."
+    assert Leave(None).reason == "Its gang got a SIGTERM from outside."
     shut_down = decide(gang(saved(0), saved(1, Cause.AGENT_SHUTDOWN)), now=NOW)
-    assert shut_down.reason == "worker 1 on node-2 was ended because the agent of its node shut down."
+    assert shut_down.reason == "worker 1 on node-2 was ended because the agent of its node was shut down."
 
 
 def test_a_server_that_is_to_leave_takes_its_gang_along_once_that_is_at_work():
     leaves = replica(1, is_leaving=True)
     assert decide(gang(replica(0), leaves), now=NOW) == Leave(leaves)
-    assert Leave(leaves).reason == "worker 1 on node-2 was asked from outside to leave."
+    assert Leave(leaves).reason == "worker 1 on node-2 got a SIGTERM from outside."
     assert decide(gang(replica(0, ReplicaStatus.STARTING), leaves, status=JobStatus.LAUNCHING), now=NOW) == Wait()
     assert decide(gang(replica(0), leaves, status=JobStatus.LAUNCHING), now=NOW) == Run()
 
@@ -257,7 +257,7 @@ def test_a_taken_port_is_launched_again_up_to_three_times():
     assert last.status is JobStatus.FAILED
     assert last.reason.endswith("This was launch 3 in a row that took no step.")
     torn_down = gang(ended(0, cause), ended(1, Cause.STOPPED), status=JobStatus.RESTARTING, cause=cause, reason="r")
-    assert decide(torn_down, now=NOW) == Relaunch(cause, "worker 0 on node-1 found its port taken.", Again())
+    assert decide(torn_down, now=NOW) == Relaunch(cause, "worker 0 on node-1 found its port in use.", Again())
 
 
 def test_a_failing_program_is_tried_again_as_often_as_asked_for():

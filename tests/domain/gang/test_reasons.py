@@ -13,7 +13,7 @@ from worker_agent.protocol.states import Cause
         ({"cause": Cause.SIGNAL, "signal": 9}, "worker 1 on node-2 was killed by signal 9 (SIGKILL)."),
         (
             {"cause": Cause.PREEMPTED, "signal": 15, "message": "It was ended by a SIGTERM."},
-            "worker 1 on node-2 was asked from outside to leave: It was ended by a SIGTERM.",
+            "worker 1 on node-2 got a SIGTERM from outside: It was ended by a SIGTERM.",
         ),
         ({"cause": Cause.SIGNAL, "signal": 99}, "worker 1 on node-2 was killed by signal 99 (unknown signal)."),
         (
@@ -24,7 +24,7 @@ from worker_agent.protocol.states import Cause
             {"cause": Cause.EXCEPTION, "message": "ValueError: bad shape (in recipe.py, line 12, build_model)"},
             "worker 1 on node-2 failed: ValueError: bad shape (in recipe.py, line 12, build_model)",
         ),
-        ({"cause": Cause.PORT_TAKEN}, "worker 1 on node-2 found its port taken."),
+        ({"cause": Cause.PORT_TAKEN}, "worker 1 on node-2 found its port in use."),
     ],
 )
 def test_sentences(fields, words):

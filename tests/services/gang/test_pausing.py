@@ -86,7 +86,7 @@ def test_a_gang_that_saves_and_leaves_unasked_goes_back_into_the_queue(
     assert ("trainyard.dispatch_job", {"job_id": job.pk}) in enqueued
     attempt = Attempt.objects.get(job=job)
     assert (attempt.cause, attempt.blame, attempt.failed_on) == (Cause.PAUSED, "", replicas[1].node)
-    assert attempt.reason == "worker 1 on node-2 was asked from outside to leave."
+    assert attempt.reason == "worker 1 on node-2 got a SIGTERM from outside."
     launch(job, later(now, 3))
     (row,) = restarts.of_job(job)
     assert (row.counted, row.step_reached, row.step_resumed, row.steps_lost) == (False, 57, 57, 0)
@@ -119,7 +119,7 @@ def test_the_chief_saves_while_a_server_that_is_to_leave_still_serves(now):
     assert job.status == JobStatus.SUBMITTED
     attempt, asked = Attempt.objects.get(job=job), replicas["ps:0"]
     assert (attempt.cause, attempt.blame, attempt.failed_on) == (Cause.PAUSED, "", asked.node)
-    assert attempt.reason == f"ps 0 on {asked.node_name} was asked from outside to leave."
+    assert attempt.reason == f"ps 0 on {asked.node_name} got a SIGTERM from outside."
     assert not job.events.filter(kind="replica_failed").exists()
 
 

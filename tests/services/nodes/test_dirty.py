@@ -93,7 +93,7 @@ def test_a_port_alone_says_nothing_against_the_device(now):
     assert (only.host, only.port) in view.ports_taken
     assert [each.name for each in Node.objects.get(pk=only.node_id).not_used] == [f"port {only.port}"]
     assert texts(only.node) == [
-        f"worker 0 of j-{job.pk} found its port taken: {port.words}. "
+        f"worker 0 of j-{job.pk} found its port in use: {port.words}. "
         f"Port {only.port} of node-1 is not used until it is gone."
     ]
 

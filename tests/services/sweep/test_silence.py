@@ -103,8 +103,8 @@ def test_what_was_given_up_holds_its_place_until_it_has_ended_for_sure(time, gan
     assert not dispatch.dispatch_job(job_id=job.pk, now=time.now)
     job.refresh_from_db()
     assert job.waiting_for == (
-        "waits until worker 1 on node-2 has ended for sure: a process ends itself once its node has been out of touch "
-        "for 30 s"
+        "waits until worker 1 on node-2 has ended for sure: a process ends itself when its node could not reach "
+        "the control plane for 30 s"
     )
     time.go(4, heard=speaking(second))
     assert {replica.node_name for replica in launch(job, time.now)} == {"node-1", "node-3"}
