@@ -152,21 +152,9 @@ def _cards(row: Field) -> list[tuple[str, str, str, str]]:
 
 
 @register.filter
-def error_of(form: Form, name: str) -> str:
-    """The error of one field, or nothing."""
-    return form.errors.get(name, "")
-
-
-@register.filter
 def labelled(sentence: str) -> str:
     """A finding's words with the form's own names."""
     return in_labels(sentence)
-
-
-@register.filter
-def value_of(form: Form, name: str) -> str:
-    """What stands in one field."""
-    return form.value(name)
 
 
 @register.inclusion_tag("dashboard/fields/_field.html")

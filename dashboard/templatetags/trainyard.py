@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from django import template
+from django.template import Context
+from django.template.loader import render_to_string
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
@@ -222,6 +224,14 @@ def share(seconds: float, span_s: float, since: float = 0.0) -> str:
 def empty_state(title: str, text: str, href: str = "", action: str = "") -> dict[str, str]:
     """What stands where there is nothing yet, and the one next step if there is one."""
     return {"title": title, "text": text, "href": href, "action": action}
+
+
+@register.simple_block_tag(takes_context=True)
+def dialog(context: Context, content: str, **asked: str | bool) -> SafeString:
+    """A question before something is done; `parts/_dialog.html` says what may be `asked`."""
+    return render_to_string(
+        "dashboard/parts/_dialog.html", {"csrf_token": context["csrf_token"], "text": content, **asked}
+    )
 
 
 @register.inclusion_tag("dashboard/parts/_chart.html")

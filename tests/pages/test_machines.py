@@ -236,6 +236,15 @@ def test_cordon_and_uncordon(client_of, administrator: User, node: Node):
     assert node.state == "ready"
 
 
+def test_the_actions_are_the_same_again_until_something_changes(client_of, administrator: User, node: Node):
+    node.state = "cordoned"
+    node.save()
+    person = client_of(administrator)
+    answers = [person.get(f"/nodes/{node.pk}/state/").content.decode() for _ in range(2)]
+    (actions,) = {answer[answer.index('id="node-actions"') :].partition("</div>")[0] for answer in answers}
+    assert f'form="act" formaction="/nodes/{node.pk}/uncordon/"' in " ".join(actions.split())
+
+
 @pytest.mark.parametrize("action", ["drain", "remove"])
 @pytest.mark.parametrize("typed", ["", "nh-02"])
 def test_draining_and_removing_ask_for_the_typed_name(

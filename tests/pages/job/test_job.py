@@ -141,6 +141,18 @@ def test_the_parts_come_alone(client_of: Browser, viewer: User, gang: Job) -> No
     assert [part for part in PARTS if f'id="{part}"' in page] == PARTS
 
 
+@pytest.mark.parametrize("status", [JobStatus.RUNNING, JobStatus.PAUSED, JobStatus.SUCCEEDED])
+def test_the_head_is_the_same_again_until_something_changes(
+    client_of: Browser, member: User, status: JobStatus
+) -> None:
+    job, client = make_job(owner=member, status=status, started_at=datetime.now(UTC)), client_of(member)
+    heads = {client.get(reverse("job_state", args=[job.pk])).content.partition(b"</header>")[0] for _ in range(2)}
+    (head,) = heads
+    assert b'form="act"' in head
+    page = page_of(client, job)
+    assert "csrfmiddlewaretoken" in page.partition('id="act"')[2].partition("</form>")[0]
+
+
 @pytest.mark.parametrize(
     ("who", "stop", "clone"),
     [("viewer", False, False), ("member", True, True), ("teammate", False, True), ("administrator", True, True)],

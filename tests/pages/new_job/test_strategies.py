@@ -173,7 +173,7 @@ def test_the_panel_says_what_each_choice_makes(person: Client, changes: dict[str
 def test_the_panel_proposes_a_keras_and_says_who_runs_a_script(person: Client):
     sent = filled(kind="script", source="text", text="import tensorflow as tf\n", filename="main.py")
     panel = unescape(person.post(PREVIEW, sent | {"strategy": "parameter_server"}).json()["panel"])
-    assert "tf_keras (Keras 2), proposed" in panel
+    assert "Automatic: tf_keras (Keras 2)" in panel
     assert "the chief; the others are its servers" in panel
     assert "The program names no strategy." in panel
 

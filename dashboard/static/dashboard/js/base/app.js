@@ -55,10 +55,11 @@ const press = (buttons, on) => {
   for (const b of buttons) b.disabled = on;
 };
 addEventListener("submit", (e) => {
-  if (e.target.method === "post") setTimeout(() => press($$("button[type=submit]", e.target), true));
+  const buttons = [...e.target.elements].filter((el) => el.type === "submit");
+  if (e.target.method === "post") setTimeout(() => press(buttons, true));
 });
 addEventListener("pageshow", (e) => {
-  if (e.persisted) press($$("form[method=post] button[type=submit]"), false);
+  if (e.persisted) press($$("button[type=submit]"), false);
 });
 addEventListener("keydown", (e) => {
   if (e.key !== "Escape") return;
