@@ -9,7 +9,6 @@ from worker_agent.daemon.core import (
     SHUTDOWN_REASON,
     SHUTDOWN_SAVING_S,
     ArtifactsUploaded,
-    CancelProbe,
     Core,
     LaunchNotRecorded,
     RecordLaunch,
@@ -18,12 +17,10 @@ from worker_agent.daemon.core import (
     ReplicaKey,
     ReplicaRestored,
     ReplicaStarted,
-    RunProbe,
     SendAck,
     ShipStreams,
     ShutdownRequested,
     StartReplica,
-    StopReplica,
     UploadArtifacts,
     WriteExit,
 )
@@ -34,6 +31,18 @@ KEY = ReplicaKey(7, 1)
 LAUNCH = make_launch(command_id=1)
 STOP = Stop(command_id=2, replica_id=7, attempt=1, grace_s=5.0, reason="Stopped by ada.")
 FORGET = Forget(command_id=3, replica_id=7, attempt=1)
+
+
+def shutdown_stop(*, grace_s: float, save: bool) -> Stop:
+    return Stop(
+        command_id=0,
+        replica_id=KEY.replica_id,
+        attempt=KEY.attempt,
+        grace_s=grace_s,
+        reason=SHUTDOWN_REASON,
+        cause=Cause.AGENT_SHUTDOWN,
+        save=save,
+    )
 
 
 def core_after(*events: object) -> Core:
@@ -76,7 +85,7 @@ def test_a_launch_that_cannot_be_journalled_is_refused_and_may_come_again() -> N
 
 @pytest.mark.parametrize("events", [(LAUNCH,), (LAUNCH, ReplicaStarted(KEY, 42))])
 def test_a_stop_reaches_what_has_not_ended(events: tuple[object, ...]) -> None:
-    assert core_after(*events).handle(STOP) == [StopReplica(KEY, Cause.STOPPED, "Stopped by ada.", 5.0), SendAck(2)]
+    assert core_after(*events).handle(STOP) == [STOP, SendAck(2)]
 
 
 def test_a_stop_after_the_end_is_only_acknowledged() -> None:
@@ -148,17 +157,13 @@ def test_what_an_earlier_agent_left() -> None:
 def test_leaving_with_or_without_the_replicas() -> None:
     core = core_after(LAUNCH, make_launch(replica_id=8), ReplicaEnded(ReplicaKey(8, 1)))
     assert core.handle(ShutdownRequested(end_replicas=False)) == []
-    assert core.handle(ShutdownRequested(end_replicas=True)) == [
-        StopReplica(KEY, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, SHUTDOWN_SAVING_S, save=True)
-    ]
+    assert core.handle(ShutdownRequested(end_replicas=True)) == [shutdown_stop(grace_s=SHUTDOWN_SAVING_S, save=True)]
     script = core_after(make_launch(spec=make_spec(kind=Kind.SCRIPT)))
-    assert script.handle(ShutdownRequested(end_replicas=True)) == [
-        StopReplica(KEY, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, SHUTDOWN_GRACE_S)
-    ]
+    assert script.handle(ShutdownRequested(end_replicas=True)) == [shutdown_stop(grace_s=SHUTDOWN_GRACE_S, save=False)]
     late = make_launch(command_id=11, replica_id=9)
     assert core.handle(late) == [], "it is sent again"
     enough = Stop(command_id=12, replica_id=KEY.replica_id, attempt=KEY.attempt, reason="It has saved.")
-    assert [type(each) for each in core.handle(enough)] == [StopReplica, SendAck]
+    assert [type(each) for each in core.handle(enough)] == [Stop, SendAck]
 
 
 def test_what_was_forgotten_is_remembered_within_limits() -> None:
@@ -185,6 +190,7 @@ def test_a_probe_is_taken_and_changes_nothing_that_is_held() -> None:
         spec=LAUNCH.spec,
     )
     held = dict(core.held)
-    assert core.handle(probe) == [SendAck(9), RunProbe(probe)]
-    assert core.handle(WithdrawProbe(command_id=10, preflight_id=1)) == [SendAck(10), CancelProbe(1)]
+    assert core.handle(probe) == [SendAck(9), probe]
+    withdrawal = WithdrawProbe(command_id=10, preflight_id=1)
+    assert core.handle(withdrawal) == [SendAck(10), withdrawal]
     assert core.held == held

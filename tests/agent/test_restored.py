@@ -15,7 +15,7 @@ from worker_agent.daemon.core import Event, ReplicaEnded, ReplicaKey
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.replica_runner import ReplicaRunner
 from worker_agent.daemon.transfer.program_store import ProgramRefused
-from worker_agent.protocol.commands import Launch
+from worker_agent.protocol.commands import Launch, Stop
 from worker_agent.protocol.records import Exit
 from worker_agent.protocol.states import Cause
 from worker_agent.replica.folder import find_exit, write_stop
@@ -107,7 +107,7 @@ def test_a_stop_ends_the_waiting_for_redis(knows: bool, tmp_path: Path) -> None:
     node = Node(tmp_path, answer=None, knows=knows)
     node.restore()
     assert node.asked.wait(10 if knows else 0.1) is knows
-    node.runner.stop(KEY, STOP)
+    node.runner.stop(Stop(command_id=1, replica_id=KEY.replica_id, attempt=KEY.attempt, reason=STOP.reason, grace_s=1))
     assert (node.exit().cause, node.exit().message) == (Cause.STOPPED, "Enough. It had not started yet.")
 
 

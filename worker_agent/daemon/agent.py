@@ -30,11 +30,10 @@ from worker_agent.daemon.transfer.shipper import RedisChannel, Shipper
 from worker_agent.daemon.transfer.shipping_plan import ShippingPlan
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine import cgroup
-from worker_agent.protocol.commands import Launch
+from worker_agent.protocol.commands import Launch, Probe, Stop, WithdrawProbe
 from worker_agent.protocol.reports import Ack, Heartbeat, Hello, RunningReplica
 from worker_agent.replica.cleanup import GROUP_PREFIX
 from worker_agent.replica.lease import LeaseKeeper
-from worker_agent.replica.verdict import StopRequest
 
 DRAIN_S = 3.0
 
@@ -63,6 +62,7 @@ class Agent:
         self._uploads = ArtifactUploads(self._control_plane, self._checkpoints.finish)
         code = ProgramStore(data, self._control_plane)
         permits = Permits(identity.redis_url)
+        shipping = ShippingPlan(node_id=identity.node_id, key=identity.key)
         self._runner = ReplicaRunner(
             self._journal,
             code,
@@ -70,10 +70,10 @@ class Agent:
             self._zygotes,
             self._events.put,
             permitted=permits.look_up,
-            position_is_known=lambda key: self._shipper.position_is_known(key),
+            position_is_known=shipping.position_is_known,
         )
         self._shipper = Shipper(
-            ShippingPlan(node_id=identity.node_id, key=identity.key),
+            shipping,
             channel=RedisChannel(identity.redis_url, node_id=identity.node_id, lease=LeaseKeeper(self._journal.lease)),
             notify_path=notify_path,
             hello=self._hello,
@@ -139,11 +139,8 @@ class Agent:
                 case core.StartReplica(launch, restored):
                     self._follow_checkpoints(launch)
                     self._runner.spawn(launch, restored=restored)
-                case core.StopReplica(key, cause, reason, grace_s, save, stacks):
-                    request = StopRequest(
-                        at=time.time(), cause=cause, reason=reason, grace_s=grace_s, save=save, stacks=stacks
-                    )
-                    self._runner.stop(key, request)
+                case Stop() as stop:
+                    self._runner.stop(stop)
                 case core.WriteExit(key, cause, message):
                     self._runner.write_exit(key, cause=cause, message=message)
                 case core.UploadArtifacts(key, launch):
@@ -158,9 +155,9 @@ class Agent:
                 case core.SendAck(command_id, refused):
                     ack = Ack(node_id=self._identity.node_id, command_id=command_id, refused=refused)
                     self._shipper.report(ack)
-                case core.RunProbe(probe):
+                case Probe() as probe:
                     self._prober.begin(probe)
-                case core.CancelProbe(preflight_id):
+                case WithdrawProbe(preflight_id=preflight_id):
                     self._prober.end(preflight_id)
 
     def _follow_checkpoints(self, launch: Launch) -> None:

@@ -100,7 +100,7 @@ Event = (
 )
 
 
-# Instructions.
+# Instructions, beside commands that are to be carried out as they came.
 
 
 class RecordLaunch(msgspec.Struct, frozen=True):
@@ -120,17 +120,6 @@ class StartReplica(msgspec.Struct, frozen=True):
 
     launch: Launch
     restored: bool = False
-
-
-class StopReplica(msgspec.Struct, frozen=True):
-    """Ask for its end, wherever it stands; first for a checkpoint (`save`), or for stacks, as `Stop` says."""
-
-    key: ReplicaKey
-    cause: Cause
-    reason: str
-    grace_s: float
-    save: bool = False
-    stacks: bool = False
 
 
 class WriteExit(msgspec.Struct, frozen=True):
@@ -161,29 +150,17 @@ class SendAck(msgspec.Struct, frozen=True):
     refused: str = ""
 
 
-class RunProbe(msgspec.Struct, frozen=True):
-    """Look whether a job could run here."""
-
-    probe: Probe
-
-
-class CancelProbe(msgspec.Struct, frozen=True):
-    """Nobody waits for what this preflight finds here any more."""
-
-    preflight_id: int
-
-
 Instruction = (
-    RecordLaunch
+    Stop
+    | Probe
+    | WithdrawProbe
+    | RecordLaunch
     | ShipStreams
     | StartReplica
-    | StopReplica
     | WriteExit
     | UploadArtifacts
     | RemoveReplica
     | SendAck
-    | RunProbe
-    | CancelProbe
 )
 
 
@@ -204,18 +181,21 @@ class Core:
                 return self._stop(event)
             case Forget():
                 return self._forget(event)
-            case Probe():
-                return [SendAck(event.command_id), RunProbe(event)]
-            case WithdrawProbe():
-                return [SendAck(event.command_id), CancelProbe(event.preflight_id)]
+            case Probe() | WithdrawProbe():
+                return [SendAck(event.command_id), event]
             case ReplicaRestored():
                 return self._restore(event)
             case ReplicaStarted(key, pid):
-                return self._note_start(key, pid)
+                replica = self.held.get(key)
+                if replica is not None and replica.status is ReplicaStatus.STARTING:
+                    replica.status, replica.pid = ReplicaStatus.RUNNING, pid
+                return []
             case ReplicaEnded(key):
                 return self._note_end(key)
             case ArtifactsUploaded(key):
-                return self._note_upload(key)
+                if (replica := self.held.get(key)) is not None:
+                    replica.is_uploaded = True
+                return []
             case LaunchNotRecorded(launch, reason):
                 del self.held[key_of(launch)]
                 return [SendAck(launch.command_id, f"the node could not write its journal: {reason}")]
@@ -242,7 +222,7 @@ class Core:
             return [WriteExit(key, stop.cause, f"{reason} It had not started yet."), ShipStreams(key), ack]
         if self.held[key].has_ended:
             return [ack]
-        return [StopReplica(key, stop.cause, reason, stop.grace_s, stop.save, stop.stacks), ack]
+        return [msgspec.structs.replace(stop, reason=reason), ack]
 
     def _forget(self, forget: Forget) -> list[Instruction]:
         key = key_of(forget)
@@ -253,24 +233,22 @@ class Core:
         if not replica.has_ended or not replica.is_uploaded:
             # Unanswered, it comes again, also to an agent that has been started anew meanwhile.
             return []
-        return [self._drop(key), ack]
+        del self.held[key]
+        self._forgotten[key] = None
+        if len(self._forgotten) > FORGOTTEN_LIMIT:
+            self._forgotten.popitem(last=False)
+        return [RemoveReplica(key), ack]
 
     def _restore(self, event: ReplicaRestored) -> list[Instruction]:
         key, launch = event.key, event.launch
-        if event.has_ended or launch is None:
-            is_uploaded = event.is_uploaded or launch is None
-            self.held[key] = HeldReplica(launch, ReplicaStatus.EXITED, is_uploaded=is_uploaded)
-            if launch is None or is_uploaded:
-                return [ShipStreams(key)]
-            return [ShipStreams(key), UploadArtifacts(key, launch)]
-        self.held[key] = HeldReplica(launch, ReplicaStatus.STARTING)
-        return [ShipStreams(key), StartReplica(launch, restored=True)]
-
-    def _note_start(self, key: ReplicaKey, pid: int) -> list[Instruction]:
-        replica = self.held.get(key)
-        if replica is not None and replica.status is ReplicaStatus.STARTING:
-            replica.status, replica.pid = ReplicaStatus.RUNNING, pid
-        return []
+        if launch is None:
+            self.held[key] = HeldReplica(None, ReplicaStatus.EXITED, is_uploaded=True)
+            return [ShipStreams(key)]
+        if not event.has_ended:
+            self.held[key] = HeldReplica(launch, ReplicaStatus.STARTING)
+            return [ShipStreams(key), StartReplica(launch, restored=True)]
+        self.held[key] = HeldReplica(launch, ReplicaStatus.EXITED, is_uploaded=event.is_uploaded)
+        return [ShipStreams(key)] if event.is_uploaded else [ShipStreams(key), UploadArtifacts(key, launch)]
 
     def _note_end(self, key: ReplicaKey) -> list[Instruction]:
         replica = self.held.get(key)
@@ -279,29 +257,22 @@ class Core:
         replica.status, replica.pid = ReplicaStatus.EXITED, 0
         return [UploadArtifacts(key, replica.launch)]
 
-    def _note_upload(self, key: ReplicaKey) -> list[Instruction]:
-        replica = self.held.get(key)
-        if replica is None:
-            return []
-        replica.is_uploaded = True
-        return []
-
     def _leave(self, *, end_replicas: bool) -> list[Instruction]:
         self._is_leaving = True
         if not end_replicas:
             return []
-        return [_shut_down(key, replica.launch) for key, replica in self.held.items() if not replica.has_ended]
-
-    def _drop(self, key: ReplicaKey) -> RemoveReplica:
-        del self.held[key]
-        self._forgotten[key] = None
-        if len(self._forgotten) > FORGOTTEN_LIMIT:
-            self._forgotten.popitem(last=False)
-        return RemoveReplica(key)
+        return [_shut_down(held.launch) for held in self.held.values() if held.launch and not held.has_ended]
 
 
-def _shut_down(key: ReplicaKey, launch: Launch | None) -> StopReplica:
+def _shut_down(launch: Launch) -> Stop:
     """The end of a replica because its agent leaves: with a checkpoint, where it keeps any."""
-    saves = launch is not None and saves_when_asked(launch)
-    grace_s = SHUTDOWN_SAVING_S if saves else SHUTDOWN_GRACE_S
-    return StopReplica(key, Cause.AGENT_SHUTDOWN, SHUTDOWN_REASON, grace_s, save=saves)
+    saves = saves_when_asked(launch)
+    return Stop(
+        command_id=0,
+        replica_id=launch.replica_id,
+        attempt=launch.attempt,
+        cause=Cause.AGENT_SHUTDOWN,
+        reason=SHUTDOWN_REASON,
+        grace_s=SHUTDOWN_SAVING_S if saves else SHUTDOWN_GRACE_S,
+        save=saves,
+    )

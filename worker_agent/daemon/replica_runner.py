@@ -24,7 +24,8 @@ from worker_agent.daemon.transfer.program_store import ProgramRefused, ProgramSt
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine.listeners import bound, listener
 from worker_agent.machine.processes import Identity, boot_id, describe, identify, is_alive, send_signal
-from worker_agent.protocol.commands import Launch
+from worker_agent.protocol.codec import plain, typed
+from worker_agent.protocol.commands import Launch, Stop
 from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.records import Stream
@@ -66,6 +67,7 @@ class _Replica:
     """A replica between launch and end; `restored` if an earlier agent was told of it. `lock` guards who its shim is
     against a stop at the same moment."""
 
+    key: ReplicaKey
     launch: Launch
     folder: Path
     restored: bool
@@ -73,6 +75,12 @@ class _Replica:
     lock: threading.Lock = field(default_factory=threading.Lock)
     shim: Identity | None = None
     overdue_at: float = float("inf")
+
+    def pass_on_stop(self, *, grace_s: float) -> None:
+        """Ask the shim to end, if there is one yet. Who calls holds the lock."""
+        if self.shim is not None:
+            self.overdue_at = min(self.overdue_at, time.monotonic() + grace_s + OVERTIME_S)
+            send_signal(self.shim, signal.SIGTERM)
 
 
 class ReplicaRunner:
@@ -104,26 +112,22 @@ class ReplicaRunner:
         """Start the replica, or find the shim that an earlier agent started; in a thread of its own. One that was left
         by an earlier agent (`restored`) and has no shim is started if it is still wanted."""
         key = key_of(launch)
-        replica = _Replica(launch, self._journal.folder(key), restored)
+        replica = _Replica(key, launch, self._journal.folder(key), restored)
         self._replicas[key] = replica
         if read_stop(replica.folder) is not None:
             replica.stopping.set()
-        threading.Thread(target=self._run, args=(key, replica), name=f"replica-{key.replica_id}", daemon=True).start()
+        threading.Thread(target=self._run, args=(replica,), name=f"replica-{key.replica_id}", daemon=True).start()
 
-    def stop(self, key: ReplicaKey, request: StopRequest) -> None:
+    def stop(self, stop: Stop) -> None:
         """Ask for the end: of the preparation, or of the process through its shim. The first reason is kept, unless it
         was to save."""
-        replica = self._replicas.get(key)
+        replica = self._replicas.get(key_of(stop))
         if replica is None:
             return
-        first = read_stop(replica.folder)
-        if first is None or first.yields_to(request):
-            write_stop(replica.folder, request)
+        write_stop(replica.folder, typed(plain(stop) | {"at": time.time()}, StopRequest))
         with replica.lock:
             replica.stopping.set()
-            replica.overdue_at = min(replica.overdue_at, time.monotonic() + request.grace_s + OVERTIME_S)
-            if replica.shim is not None:
-                send_signal(replica.shim, signal.SIGTERM)
+            replica.pass_on_stop(grace_s=stop.grace_s)
 
     def write_exit(
         self, key: ReplicaKey, *, cause: Cause, message: str, left: Sequence[TrackedLeftover] = (), last_lines: str = ""
@@ -135,29 +139,29 @@ class ReplicaRunner:
         append_exit(writer, spool, ending=ending, message=message, leftovers=leftovers)
         writer.close()
 
-    def _run(self, key: ReplicaKey, replica: _Replica) -> None:
+    def _run(self, replica: _Replica) -> None:
         try:
             if read_shim_state(replica.folder) is None:
                 if replica.restored:
-                    self._check_permit(key, replica)
+                    self._check_permit(replica)
                 self._start(replica)
-            self._watch(key, replica)
-            self._settle(key, replica)
+            self._watch(replica)
+            self._settle(replica)
         except Refused as refusal:
             left = resources_held(replica.launch, patience_s=0) if refusal.cause is Cause.PORT_TAKEN else []
             write_leftovers(replica.folder, left, group="")
-            self.write_exit(key, cause=refusal.cause, message=str(refusal), left=left)
+            self.write_exit(replica.key, cause=refusal.cause, message=str(refusal), left=left)
         except Exception as error:
-            log.exception("replica could not be kept", replica=key.replica_id)
-            self.write_exit(key, cause=Cause.LAUNCH_REFUSED, message=f"The agent could not start it: {error}.")
-        del self._replicas[key]
-        self._post(ReplicaEnded(key))
+            log.exception("replica could not be kept", replica=replica.key.replica_id)
+            self.write_exit(replica.key, cause=Cause.LAUNCH_REFUSED, message=f"The agent could not start it: {error}.")
+        del self._replicas[replica.key]
+        self._post(ReplicaEnded(replica.key))
 
-    def _check_permit(self, key: ReplicaKey, replica: _Replica) -> None:
+    def _check_permit(self, replica: _Replica) -> None:
         """Raises `Refused` when a launch that an earlier agent has not begun may have been given to another node, or is
         asked to end before Redis has answered (of what never began, nothing can be stored that its end has to follow).
         """
-        self._wait_for_acks(key, wait=replica.stopping.wait)
+        self._wait_for_acks(replica.key, wait=replica.stopping.wait)
         permitted = None
         while not replica.stopping.is_set() and (permitted := self._permitted(replica.launch)) is None:
             replica.stopping.wait(WATCH_S)
@@ -195,11 +199,11 @@ class ReplicaRunner:
         """From now on this is the shim to signal; a stop that came meanwhile is passed on."""
         with replica.lock:
             replica.shim = shim
-            if shim is not None and replica.stopping.is_set():
-                replica.overdue_at = min(replica.overdue_at, time.monotonic() + _grace_s(replica) + OVERTIME_S)
-                send_signal(shim, signal.SIGTERM)
+            if replica.stopping.is_set():
+                request = read_stop(replica.folder)
+                replica.pass_on_stop(grace_s=request.grace_s if request is not None else 0.0)
 
-    def _watch(self, key: ReplicaKey, replica: _Replica) -> None:
+    def _watch(self, replica: _Replica) -> None:
         """Until no shim of the replica runs. Another one than we started may have been first: then that one."""
         is_told = False
         while True:
@@ -211,15 +215,16 @@ class ReplicaRunner:
                 return
             if not is_told and state is not None and state.child_pid:
                 is_told = True
-                self._post(ReplicaStarted(key, state.child_pid))
+                self._post(ReplicaStarted(replica.key, state.child_pid))
             if time.monotonic() > replica.overdue_at:
-                log.warning("shim is overdue and is killed", replica=key.replica_id, pid=shim.pid)
+                log.warning("shim is overdue and is killed", replica=replica.key.replica_id, pid=shim.pid)
                 send_signal(shim, signal.SIGKILL)
             with contextlib.suppress(psutil.Error):
                 psutil.Process(shim.pid).wait(WATCH_S if is_told else _FIRST_LOOK_S)
 
-    def _settle(self, key: ReplicaKey, replica: _Replica) -> None:
+    def _settle(self, replica: _Replica) -> None:
         """The shim is gone. If it left no Exit record, end what it left behind and write an honest one."""
+        key = replica.key
         if find_exit(self._journal.spool(key)) is not None:
             return
         state = read_shim_state(replica.folder)
@@ -254,12 +259,6 @@ def check_checkpoint_place(launch: Launch) -> None:
         blocking = next((problem for problem in problems if problem.blocks), None)
     if blocking is not None:
         raise Refused(Cause.LAUNCH_REFUSED, f"{blocking.what[:1].upper()}{blocking.sentence[1:]}.")
-
-
-def _grace_s(replica: _Replica) -> float:
-    """How long it may take to end, as its stop request says."""
-    request = read_stop(replica.folder)
-    return request.grace_s if request is not None else 0.0
 
 
 def _check_stop(replica: _Replica) -> None:

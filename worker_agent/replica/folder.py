@@ -50,8 +50,11 @@ def read_shim_state(folder: Path) -> ShimState | None:
 
 
 def write_stop(folder: Path, request: StopRequest) -> None:
-    """Ask for the end; the shim reads it when it gets SIGTERM, or before it starts anything."""
-    write_atomically(folder / _STOP_FILE, msgspec.json.encode(request))
+    """Ask for the end; the shim reads it when it gets SIGTERM, or before it starts anything. What was asked for first
+    stays, unless it yields to this."""
+    first = read_stop(folder)
+    if first is None or first.yields_to(request):
+        write_atomically(folder / _STOP_FILE, msgspec.json.encode(request))
 
 
 def read_stop(folder: Path) -> StopRequest | None:

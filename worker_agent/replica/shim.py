@@ -216,9 +216,7 @@ class _Shim:
             self._kernel_saw = self._take_stacks(why=request.reason)
         if self._stop is None or self._stop.yields_to(request):
             self._stop = request
-        on_disk = read_stop(self._folder)
-        if on_disk is None or on_disk.yields_to(request):
-            write_stop(self._folder, request)
+        write_stop(self._folder, request)
         kill_at = time.monotonic() + request.grace_s
         self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
         if self._status is None:

@@ -138,10 +138,6 @@ class Shipper:
         self._changes.append(partial(self._plan.add, key, spool))
         self.wake()
 
-    def position_is_known(self, key: ReplicaKey) -> bool:
-        """Whether the control plane has been asked how far this replica's streams are stored."""
-        return self._plan.position_is_known(key)
-
     def drop(self, key: ReplicaKey) -> None:
         """End with a replica's streams."""
         self._changes.append(partial(self._plan.drop, key))
