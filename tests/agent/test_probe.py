@@ -12,9 +12,10 @@ import pytest
 from tests.agent.plans import make_spec
 from tests.agent.stack import free_port
 from tests.waiting import wait_until
+from worker_agent.daemon.control_plane import NotFetched
 from worker_agent.daemon.probes import building, checkpoint_place
 from worker_agent.daemon.probes.prober import Prober
-from worker_agent.daemon.transfer.program_store import ProgramRefused, ProgramStore
+from worker_agent.daemon.transfer.program_store import ProgramStore
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine.listeners import bound
 from worker_agent.machine.tpu_address import why_silent
@@ -239,7 +240,7 @@ def test_whether_the_program_was_tried_is_told(
     assert not told.of("b").tried
 
     def refused(*_: object, **__: object) -> None:
-        raise ProgramRefused("The program is not there.")
+        raise NotFetched("The program is not there.")
 
     monkeypatch.setattr(ProgramStore, "install", refused)
     ask("c", builds=True, spec=spec)

@@ -11,10 +11,10 @@ import pytest
 from tests.agent.plans import make_launch
 from tests.waiting import wait_until
 from worker_agent.daemon import replica_runner
+from worker_agent.daemon.control_plane import NotFetched
 from worker_agent.daemon.core import Event, ReplicaEnded, ReplicaKey
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.replica_runner import ReplicaRunner
-from worker_agent.daemon.transfer.program_store import ProgramRefused
 from worker_agent.protocol.commands import Launch, Stop
 from worker_agent.protocol.records import Exit
 from worker_agent.protocol.states import Cause
@@ -49,7 +49,7 @@ class Node:
         )
 
     def install(self, *_what: object, wait: Callable[[float], bool]) -> None:
-        raise ProgramRefused("It was begun.")
+        raise NotFetched("It was begun.")
 
     def restore(self) -> None:
         self.runner.spawn(LAUNCH, restored=True)

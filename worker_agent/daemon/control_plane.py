@@ -26,6 +26,8 @@ PATIENCE_S = 60.0
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 _SHORT_TIMEOUT = httpx.Timeout(5.0)
 _PREFIX = "/agent/v1"
+_JSON = {"Content-Type": "application/json"}
+_FILE = {"Content-Type": "application/octet-stream"}
 
 T = TypeVar("T")
 
@@ -44,15 +46,15 @@ class Rejected(Exception):
         self.may_pass = status == httpx.codes.UNAUTHORIZED
 
 
+class NotFetched(Exception):
+    """What a replica begins with cannot be had: the message says why."""
+
+
 def join(url: str, request: JoinRequest) -> Grant:
     """Exchange a one-time token for a node's identity; raises `Unreachable` or `Rejected`."""
-    body = msgspec.json.encode(request)
-    with httpx.Client(timeout=_TIMEOUT, trust_env=False) as client, _as_our_errors():
-        answer = client.post(
-            f"{url.rstrip('/')}{_PREFIX}/join", content=body, headers={"Content-Type": "application/json"}
-        )
-    _raise_for_status(answer)
-    return _decoded(answer, Grant)
+    with _client() as client, _as_our_errors():
+        address = f"{url.rstrip('/')}{_PREFIX}/join"
+        return _decoded(client.post(address, content=msgspec.json.encode(request), headers=_JSON), Grant)
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -69,15 +71,14 @@ class ControlPlane:
         self._base_path = urlsplit(self._url).path
         self._node_id = node_id
         self._key = key
-        self._client = httpx.Client(timeout=_TIMEOUT, trust_env=False)
+        self._client = _client()
 
     def network(self) -> Network:
         """What the node's cluster asks of addresses now; raises `Unreachable` or `Rejected`."""
         path = f"{_PREFIX}/network"
         with _as_our_errors():
             answer = self._client.get(self._url + path, headers=self._signed("GET", path), timeout=_SHORT_TIMEOUT)
-        _raise_for_status(answer)
-        return _decoded(answer, Network)
+            return _decoded(answer, Network)
 
     def download_code(self, sha256: str, target: Path) -> None:
         """Write the program with this digest to `target`, whole or not at all; raises `Unreachable` or `Rejected`."""
@@ -93,58 +94,48 @@ class ControlPlane:
         with file.open("rb") as content:
             sha256 = hashlib.file_digest(content, "sha256").hexdigest()
             content.seek(0)
-            headers = {"X-Trainyard-Sha256": sha256} | ({"X-Trainyard-Metrics": metrics} if metrics else {})
-            self._put_file(f"replicas/{replica_id}/artifacts/{name}", content, attempt=attempt, headers=headers)
+            headers = _FILE | {"X-Trainyard-Sha256": sha256} | ({"X-Trainyard-Metrics": metrics} if metrics else {})
+            self._put(f"replicas/{replica_id}/artifacts/{name}", content, attempt=attempt, headers=headers)
 
     def offer_checkpoint(self, marker: bytes, *, name: str, replica_id: int, attempt: int) -> list[str]:
         """The files of this checkpoint that the store has not; none when it is there. Raises as `upload_artifact`."""
-        headers = {"Content-Type": "application/json"}
         path = f"replicas/{replica_id}/checkpoints/{name}"
-        return _decoded(self._put(path, marker, attempt=attempt, headers=headers), Missing).missing
+        return _decoded(self._put(path, marker, attempt=attempt, headers=_JSON), Missing).missing
 
     def upload_checkpoint(self, file: Path, *, replica_id: int, attempt: int) -> None:
         """Deliver one file of a checkpoint that was offered. Raises as `upload_artifact`."""
         path = f"replicas/{replica_id}/checkpoints/{file.parent.name}/{file.name}"
         with open_plain(file) as content:
-            self._put_file(path, content, attempt=attempt, headers={})
+            self._put(path, content, attempt=attempt, headers=_FILE)
 
     def close(self) -> None:
         """Let go of the connections."""
         self._client.close()
 
-    def _put_file(self, path: str, file: BinaryIO, *, attempt: int, headers: dict[str, str]) -> None:
-        described = {"Content-Length": str(os.fstat(file.fileno()).st_size), "Content-Type": "application/octet-stream"}
-        self._put(path, file, attempt=attempt, headers=described | headers)
-
     def _put(self, path: str, content: bytes | BinaryIO, *, attempt: int, headers: dict[str, str]) -> httpx.Response:
         path = f"{_PREFIX}/{path}"
+        headers = self._signed("PUT", path) | headers
         with _as_our_errors():
-            answer = self._client.put(
-                self._url + quote(path),
-                params={"attempt": attempt},
-                content=content,
-                headers=self._signed("PUT", path) | headers,
+            return self._client.put(
+                self._url + quote(path), params={"attempt": attempt}, content=content, headers=headers
             )
-        _raise_for_status(answer)
-        return answer
 
     def _download(self, path: str, target: Path, *, sha256: str, what: str, size_max: int) -> None:
         partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
         digest = hashlib.sha256()
         size_bytes = 0
         try:
-            headers = self._signed("GET", path)
-            with _as_our_errors(), self._client.stream("GET", self._url + path, headers=headers) as answer:
-                if answer.status_code != httpx.codes.OK:
-                    answer.read()
-                _raise_for_status(answer)
-                with partial.open("wb") as file:
-                    for chunk in answer.iter_bytes():
-                        size_bytes += len(chunk)
-                        if size_bytes > size_max:
-                            raise Rejected(413, f"The {what} is larger than {size_max // 1_000_000} MB.")
-                        digest.update(chunk)
-                        file.write(chunk)
+            with (
+                _as_our_errors(),
+                self._client.stream("GET", self._url + path, headers=self._signed("GET", path)) as answer,
+                partial.open("wb") as file,
+            ):
+                for chunk in answer.iter_bytes():
+                    size_bytes += len(chunk)
+                    if size_bytes > size_max:
+                        raise Rejected(413, f"The {what} is larger than {size_max // 1_000_000} MB.")
+                    digest.update(chunk)
+                    file.write(chunk)
             if digest.hexdigest() != sha256:
                 raise Rejected(
                     200, f"The {what} that arrived is not the {what} that was submitted (its digest differs)."
@@ -159,16 +150,18 @@ class ControlPlane:
         return {"Authorization": f"Trainyard node={self._node_id}, at={at}, mac={mac}"}
 
 
-def patiently(fetch: Callable[[], None], *, wait: Callable[[float], bool]) -> None:
-    """Fetch, again and again while the control plane does not answer; raises `Unreachable` after `PATIENCE_S`, or when
-    nobody waits any more. `wait(s)` pauses, and says so."""
+def patiently(fetch: Callable[[], None], *, what: str, wait: Callable[[float], bool]) -> None:
+    """Fetch, again and again while the control plane does not answer, for `PATIENCE_S` at the longest; raises
+    `NotFetched`. `wait(s)` pauses, and is true when nobody waits any more."""
     pause_s, waited_s = 0.1, 0.0
     while True:
         try:
             return fetch()
-        except Unreachable:
+        except Rejected as error:
+            raise NotFetched(f"The control plane did not give the {what}: {error}") from error
+        except Unreachable as error:
             if waited_s >= PATIENCE_S or wait(pause_s):
-                raise
+                raise NotFetched(f"The {what} could not be fetched from the control plane: {error}.") from error
             waited_s += pause_s
             pause_s = min(5.0, pause_s * 2) * random.uniform(0.8, 1.2)
 
@@ -192,11 +185,17 @@ def _decoded(answer: httpx.Response, kind: type[T]) -> T:
         ) from error
 
 
+def _client() -> httpx.Client:
+    """Its requests raise `Unreachable` or `Rejected` for every answer that says so."""
+    return httpx.Client(timeout=_TIMEOUT, trust_env=False, event_hooks={"response": [_raise_for_status]})
+
+
 def _raise_for_status(answer: httpx.Response) -> None:
     if answer.is_success:
         return
     if answer.status_code >= 500 or answer.status_code in (408, 429):
         raise Unreachable(f"it answered {answer.status_code}")
+    answer.read()
     raise Rejected(answer.status_code, _detail(answer))
 
 

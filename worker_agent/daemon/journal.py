@@ -4,15 +4,12 @@
 the shim. A folder without a launch stands for a stop that came first.
 """
 
-import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from worker_agent.daemon.core import ReplicaKey, ReplicaRestored, key_of
-from worker_agent.machine.durable import write_atomically
+from worker_agent.machine.durable import read_json, write_atomically, write_json
 from worker_agent.protocol.checkpoint import Restore
 from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.commands import Launch
@@ -58,7 +55,7 @@ class Journal:
         folder = self.folder(key_of(launch))
         for part in _PARTS:
             (folder / part).mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_atomically(folder / _LAUNCH_FILE, msgspec.json.encode(launch))
+        write_json(folder / _LAUNCH_FILE, launch)
 
     def write_plan(self, launch: Launch) -> tuple[Plan, Path]:
         """The plan of a launch, and the file that shim and trainer read it from."""
@@ -106,6 +103,4 @@ class Journal:
 
 
 def _read_launch(folder: Path) -> Launch | None:
-    with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
-        return msgspec.json.decode((folder / _LAUNCH_FILE).read_bytes(), type=Launch)
-    return None
+    return read_json(folder / _LAUNCH_FILE, Launch)

@@ -13,7 +13,7 @@ import msgspec
 
 from worker_agent.daemon.core import ReplicaKey
 from worker_agent.machine import cgroup
-from worker_agent.machine.durable import write_atomically
+from worker_agent.machine.durable import read_json, write_json
 from worker_agent.machine.processes import send_signal
 from worker_agent.protocol.records import LeftoverKind
 from worker_agent.protocol.reports import ReplicaLeftovers
@@ -40,10 +40,8 @@ class Leftovers:
     def __init__(self, data: Path) -> None:
         self._path = data / _FILE
         self._lock = threading.Lock()
-        self._entries: list[_Entry] = []
-        with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
-            kept = msgspec.json.decode(self._path.read_bytes(), type=list[_Entry])
-            self._entries = [msgspec.structs.replace(entry, gone_at=None) for entry in kept]
+        kept = read_json(self._path, list[_Entry]) or []
+        self._entries = [msgspec.structs.replace(entry, gone_at=None) for entry in kept]
 
     def add(self, key: ReplicaKey, folder: Path) -> None:
         """A replica has ended; what it left is in its folder, if it left anything."""
@@ -53,7 +51,7 @@ class Leftovers:
             if left is not None and not is_known:
                 entry = _Entry(replica_id=key.replica_id, attempt=key.attempt, found=left.found, group=left.group)
                 self._entries.append(entry)
-                self._save()
+                write_json(self._path, self._entries)
 
     def check(self, *, now: float) -> list[ReplicaLeftovers]:
         """What of it still is there; `now` is monotonic. Processes that may be ended are told to end again."""
@@ -64,7 +62,7 @@ class Leftovers:
             self._entries = [each for each in self._entries if each.gone_at is None or now - each.gone_at < REPEATED_S]
             if before != [(entry.found, entry.gone_at) for entry in self._entries]:
                 with contextlib.suppress(OSError):  # a full disk: what was seen is told all the same
-                    self._save()
+                    write_json(self._path, self._entries)
             return [
                 ReplicaLeftovers(
                     replica_id=entry.replica_id,
@@ -73,9 +71,6 @@ class Leftovers:
                 )
                 for entry in self._entries
             ]
-
-    def _save(self) -> None:
-        write_atomically(self._path, msgspec.json.encode(self._entries))
 
 
 def _check(entry: _Entry, now: float) -> None:

@@ -16,17 +16,19 @@ from pathlib import Path
 import psutil
 import structlog
 
+from worker_agent.daemon.control_plane import NotFetched
 from worker_agent.daemon.core import Event, ReplicaEnded, ReplicaKey, ReplicaStarted, key_of
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.probes import checkpoint_place
-from worker_agent.daemon.transfer.checkpoint_transfer import CheckpointCache, CheckpointRefused
-from worker_agent.daemon.transfer.program_store import ProgramRefused, ProgramStore
+from worker_agent.daemon.transfer.checkpoint_transfer import CheckpointCache
+from worker_agent.daemon.transfer.program_store import ProgramStore
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine.listeners import bound, listener
 from worker_agent.machine.processes import Identity, boot_id, describe, identify, is_alive, send_signal
 from worker_agent.protocol.codec import plain, typed
 from worker_agent.protocol.commands import Launch, Stop
 from worker_agent.protocol.ending import Ending
+from worker_agent.protocol.job.archive import ArchiveRefused
 from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.records import Stream
 from worker_agent.protocol.states import Cause
@@ -184,7 +186,7 @@ class ReplicaRunner:
             self._code.install(launch.spec.code, Path(plan.code), wait=replica.stopping.wait)
             if launch.restore is not None and not launch.restore.folder:
                 self._checkpoints.fetch(launch.restore, Path(plan.restore), wait=replica.stopping.wait)
-        except (ProgramRefused, CheckpointRefused) as error:
+        except (NotFetched, ArchiveRefused) as error:
             _check_stop(replica)
             raise Refused(Cause.LAUNCH_REFUSED, str(error)) from error
         if launch.tf_config is not None and launch.port:

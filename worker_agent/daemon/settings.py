@@ -53,7 +53,7 @@ def read_identity(data: Path) -> AgentIdentity | None:
 
 def write_identity(data: Path, identity: AgentIdentity) -> None:
     """Remember who the agent is, readable by its own user only."""
-    write_atomically(data / _AGENT_FILE, msgspec.json.format(msgspec.json.encode(identity)), mode=0o600)
+    write_atomically(data / _AGENT_FILE, msgspec.json.format(msgspec.json.encode(identity)))
 
 
 @contextlib.contextmanager

@@ -59,16 +59,8 @@ class Zygote:
             if self._deaths >= DEATHS_MAX:
                 return False
             Path(self._socket).unlink(missing_ok=True)
-            command = [sys.executable, "-P", "-m", "worker_agent.trainer.zygote", "--flavour", self._flavour]
-            with self._log.open("wb") as output:
-                self._process = subprocess.Popen(
-                    [*command, "--socket", self._socket, "--parent", str(os.getpid())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                    env=program_environment(os.environ),
-                    start_new_session=True,
-                )
+            options = ("--flavour", self._flavour, "--socket", self._socket, "--parent", str(os.getpid()))
+            self._process = _start("worker_agent.trainer.zygote", *options, output=self._log)
             self._started_at = time.monotonic()
             return True
 
@@ -139,15 +131,19 @@ class Zygotes:
 
 
 def _start_cold(plan: Path) -> int:
-    """What it says itself is in `shim.log`."""
-    with (plan.parent / SHIM_LOG).open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "worker_agent.replica.shim", "--plan", str(plan)],
+    process = _start("worker_agent.replica.shim", "--plan", str(plan), output=plan.parent / SHIM_LOG)
+    threading.Thread(target=process.wait, name=f"shim-{process.pid}", daemon=True).start()
+    return process.pid
+
+
+def _start(module: str, *options: str, output: Path) -> subprocess.Popen[bytes]:
+    """A program of ours in a session of its own; what it says itself goes to `output`."""
+    with output.open("wb") as said:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", module, *options],
             stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
+            stdout=said,
+            stderr=said,
             env=program_environment(os.environ),
             start_new_session=True,
         )
-    threading.Thread(target=process.wait, name=f"shim-{process.pid}", daemon=True).start()
-    return process.pid

@@ -1,13 +1,31 @@
-"""Files that survive a power cut."""
+"""Small files that survive a power cut, readable by the agent's own user only."""
 
 import os
 from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+T = TypeVar("T")
 
 
-def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
-    """Replace a small file so that readers see the old or the new content, never a part."""
+def write_json(path: Path, value: object) -> None:
+    """Replace a file by this value as JSON, as `write_atomically` does."""
+    write_atomically(path, msgspec.json.encode(value))
+
+
+def read_json(path: Path, kind: type[T]) -> T | None:
+    """The value in a file; None when there is no file, or its content is damaged."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file so that readers see the old or the new content, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(file, "wb") as out:
             out.write(data)

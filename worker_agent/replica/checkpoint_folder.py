@@ -16,7 +16,7 @@ import msgspec
 from worker_agent.machine.durable import sync_folder
 from worker_agent.protocol.checkpoint import MARKER, Candidate, Marker, Part, is_name, kept_of, order_of, problem_of
 
-_MARKER_BYTES_MAX = 16_000_000
+MARKER_BYTES_MAX = 16_000_000
 
 
 def complete_in(folder: Path) -> dict[str, Marker]:
@@ -32,7 +32,7 @@ def read_marker(checkpoint: Path) -> Marker | None:
     """The marker of one checkpoint; None where it is not complete."""
     try:
         with open_plain(checkpoint / MARKER) as file:
-            marker = msgspec.json.decode(file.read(_MARKER_BYTES_MAX), type=Marker)
+            marker = msgspec.json.decode(file.read(MARKER_BYTES_MAX), type=Marker)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return marker if marker.name == checkpoint.name and not problem_of(marker) else None

@@ -7,11 +7,10 @@ says itself; `result.json` what was found where a program is only tried.
 
 import time
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
-from worker_agent.machine.durable import write_atomically
+from worker_agent.machine.durable import read_json, write_json
 from worker_agent.machine.processes import Identity
 from worker_agent.protocol.codec import decode_record, encode
 from worker_agent.protocol.ending import Ending
@@ -23,8 +22,6 @@ PLAN_FILE = "plan.json"
 LOCK_FILE = "shim.lock"
 SHIM_LOG = "shim.log"
 RESULT_FILE = "result.json"
-
-T = TypeVar("T")
 
 _SHIM_FILE = "shim.json"
 _STOP_FILE = "stop.json"
@@ -41,12 +38,12 @@ class ShimState(msgspec.Struct, frozen=True, kw_only=True):
 
 def write_shim_state(folder: Path, state: ShimState) -> None:
     """Say who the shim is."""
-    write_atomically(folder / _SHIM_FILE, msgspec.json.encode(state))
+    write_json(folder / _SHIM_FILE, state)
 
 
 def read_shim_state(folder: Path) -> ShimState | None:
     """Who the shim is, once it has said so."""
-    return _read(folder / _SHIM_FILE, ShimState)
+    return read_json(folder / _SHIM_FILE, ShimState)
 
 
 def write_stop(folder: Path, request: StopRequest) -> None:
@@ -54,12 +51,12 @@ def write_stop(folder: Path, request: StopRequest) -> None:
     stays, unless it yields to this."""
     first = read_stop(folder)
     if first is None or first.yields_to(request):
-        write_atomically(folder / _STOP_FILE, msgspec.json.encode(request))
+        write_json(folder / _STOP_FILE, request)
 
 
 def read_stop(folder: Path) -> StopRequest | None:
     """The stop that was asked for, if any."""
-    return _read(folder / _STOP_FILE, StopRequest)
+    return read_json(folder / _STOP_FILE, StopRequest)
 
 
 def append_exit(
@@ -93,10 +90,3 @@ def find_exit(spool: Path) -> Exit | None:
     records = last_records(spool / Stream.SHIM, segments=1)
     last = decode_record(records[-1]) if records else None
     return last if isinstance(last, Exit) else None
-
-
-def _read(path: Path, kind: type[T]) -> T | None:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None

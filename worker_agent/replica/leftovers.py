@@ -13,7 +13,7 @@ import msgspec
 import psutil
 
 from worker_agent.machine import gpu_memory
-from worker_agent.machine.durable import write_atomically
+from worker_agent.machine.durable import read_json, write_json
 from worker_agent.machine.listeners import listener
 from worker_agent.machine.processes import Identity, describe, has_ended, identify, is_alive
 from worker_agent.protocol.commands import Launch
@@ -50,15 +50,12 @@ def write_leftovers(folder: Path, found: list[TrackedLeftover], *, group: str) -
     """Keep them for the daemon, if there are any and the disk takes it: the Exit record says it in any case."""
     with contextlib.suppress(OSError):
         if found:
-            write_atomically(folder / _FILE, msgspec.json.encode(LeftoversFile(found=found, group=group)))
+            write_json(folder / _FILE, LeftoversFile(found=found, group=group))
 
 
 def read_leftovers(folder: Path) -> LeftoversFile | None:
     """What was left, if anything was."""
-    try:
-        return msgspec.json.decode((folder / _FILE).read_bytes(), type=LeftoversFile)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
+    return read_json(folder / _FILE, LeftoversFile)
 
 
 def gpu_memory_holders(launch: Launch) -> dict[tuple[int, int], int]:

@@ -9,13 +9,12 @@ import msgspec
 import pytest
 
 from tests.agent.plans import make_launch
-from worker_agent.daemon.control_plane import Rejected, Unreachable
+from worker_agent.daemon.control_plane import NotFetched, Rejected, Unreachable
 from worker_agent.daemon.core import ReplicaKey
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.transfer import checkpoint_transfer
 from worker_agent.daemon.transfer.checkpoint_transfer import (
     CheckpointCache,
-    CheckpointRefused,
     CheckpointUploads,
     leads_gang,
 )
@@ -212,11 +211,11 @@ def test_a_gang_fetches_it_once_whole_or_not_at_all(tmp_path: Path, stores) -> N
     store.failures = 10**6
     cache.fetch(restore, folder, wait=lambda _: False)
     (folder / "state.data").write_bytes(b"valueS")
-    with pytest.raises(CheckpointRefused, match="could not be fetched"):
+    with pytest.raises(NotFetched, match="could not be fetched"):
         cache.fetch(restore, folder, wait=lambda _: True)
     store.failures = 0
     store.files[restore.name]["state.data"] = b"others"
-    with pytest.raises(CheckpointRefused, match="did not give"):
+    with pytest.raises(NotFetched, match="did not give"):
         cache.fetch(restore, folder, wait=lambda _: False)
     assert read_marker(folder) is None
 

@@ -18,12 +18,14 @@ import msgspec
 import psutil
 import structlog
 
-from worker_agent.daemon.transfer.program_store import ProgramRefused, ProgramStore
+from worker_agent.daemon.control_plane import NotFetched
+from worker_agent.daemon.transfer.program_store import ProgramStore
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine.processes import identify, is_alive, send_signal
 from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.commands import Launch, Probe
 from worker_agent.protocol.findings import Finding
+from worker_agent.protocol.job.archive import ArchiveRefused
 from worker_agent.protocol.plan import Trial, plan_in
 from worker_agent.protocol.states import Cause
 from worker_agent.replica.cleanup import SCRATCH, end_orphans, end_using
@@ -68,7 +70,7 @@ class Builder:
         folder = self._root / str(probe.preflight_id)
         try:
             return self._build(probe, folder, Trial(trains=probe.trains, gpus=gpus), wait)
-        except ProgramRefused as error:
+        except (NotFetched, ArchiveRefused) as error:
             why = _clause(str(error))
             return Built([Finding("the program did not reach the node", why, "Check again")], tried=False)
         finally:

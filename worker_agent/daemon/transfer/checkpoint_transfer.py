@@ -18,23 +18,18 @@ from worker_agent.daemon.core import ReplicaKey
 from worker_agent.protocol.checkpoint import MARKER, Marker, Restore, is_name, order_of, problem_of
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.states import Role
-from worker_agent.replica.checkpoint_folder import is_whole, open_plain, read_marker, remove
+from worker_agent.replica.checkpoint_folder import MARKER_BYTES_MAX, is_whole, open_plain, read_marker, remove
 
 POLL_S = 1.0
 KEPT_S = 86_400.0
 
 _OUTGOING = ".outgoing"
 _SENT = ".sent"
-_MARKER_BYTES_MAX = 16_000_000
 # Offered, sent, offered again: complete. Once more where something did not arrive whole.
 _OFFERS = 3
 _LONGEST_PAUSE_S = 60.0
 
 log = structlog.get_logger("checkpoints")
-
-
-class CheckpointRefused(Exception):
-    """The checkpoint to begin with cannot be had: the message says why."""
 
 
 class CheckpointCache:
@@ -45,7 +40,7 @@ class CheckpointCache:
         self._locks: dict[str, threading.Lock] = {}
 
     def fetch(self, restore: Restore, folder: Path, *, wait: Callable[[float], bool]) -> None:
-        """Have it complete in `folder`. `wait(s)` pauses, and is true when nobody waits any more."""
+        """Have it complete in `folder`; raises `NotFetched`. `wait(s)` pauses, and is true when nobody waits now."""
         with self._locks.setdefault(restore.sha256, threading.Lock()):
             if (marker := read_marker(folder)) is not None and is_whole(folder, marker):
                 os.utime(folder.parent)
@@ -53,18 +48,13 @@ class CheckpointCache:
             _prune(folder.parent.parent)
             remove(folder)
             folder.mkdir(parents=True, mode=0o700)
-            try:
-                patiently(lambda: self._download(restore, folder), wait=wait)
-            except Rejected as error:
-                raise CheckpointRefused(f"The control plane did not give the checkpoint: {error}") from error
-            except Unreachable as error:
-                raise CheckpointRefused(f"The checkpoint could not be fetched: {error}.") from error
+            patiently(lambda: self._download(restore, folder), what="checkpoint", wait=wait)
 
     def _download(self, restore: Restore, folder: Path) -> None:
         """The marker first, but under its name last: only then is the checkpoint complete."""
         described = folder / f".{MARKER}"
         self._control_plane.download_checkpoint(
-            restore.checkpoint_id, MARKER, described, sha256=restore.sha256, size_max=_MARKER_BYTES_MAX
+            restore.checkpoint_id, MARKER, described, sha256=restore.sha256, size_max=MARKER_BYTES_MAX
         )
         marker = msgspec.json.decode(described.read_bytes(), type=Marker)
         if problem := problem_of(marker):
@@ -152,7 +142,7 @@ class CheckpointUploads:
         plane, name = self._control_plane, checkpoint.name
         try:
             with open_plain(checkpoint / MARKER) as file:
-                marker = file.read(_MARKER_BYTES_MAX)
+                marker = file.read(MARKER_BYTES_MAX)
             for _ in range(_OFFERS):
                 missing = plane.offer_checkpoint(marker, name=name, replica_id=key.replica_id, attempt=key.attempt)
                 if not missing:

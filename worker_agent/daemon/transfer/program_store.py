@@ -12,15 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from worker_agent.daemon.control_plane import ControlPlane, Rejected, Unreachable, patiently
+from worker_agent.daemon.control_plane import ControlPlane, NotFetched, patiently
 from worker_agent.protocol.job.archive import ArchiveRefused, chunks, opened, safe_parts
 from worker_agent.protocol.job.job_spec import CodeRef
 
 KEPT_S = 30 * 86_400.0
-
-
-class ProgramRefused(Exception):
-    """The program cannot be had, or must not be unpacked: the message says why."""
 
 
 class ProgramStore:
@@ -33,22 +29,18 @@ class ProgramStore:
         self._locks: dict[str, threading.Lock] = {}
 
     def install(self, code: CodeRef, folder: Path, *, wait: Callable[[float], bool]) -> None:
-        """Put the program into `folder`, emptied before. `wait(s)` pauses, and is true when nobody waits any more."""
+        """Put the program into `folder`, emptied before; raises `NotFetched` or `ArchiveRefused`. `wait(s)` pauses, and
+        is true when nobody waits any more."""
         if len(code.sha256) != 64 or not set(code.sha256) <= set("0123456789abcdef"):
-            raise ProgramRefused("The job names its code by something that is not a SHA-256 digest.")
-        entry = _entry_of(code)
+            raise NotFetched("The job names its code by something that is not a SHA-256 digest.")
+        entry = safe_parts(code.entry)
         blob = self._root / code.sha256
         with self._locks.setdefault(code.sha256, threading.Lock()):
             if blob.exists():
                 os.utime(blob)
             else:
                 self._prune()
-                try:
-                    patiently(lambda: self._control_plane.download_code(code.sha256, blob), wait=wait)
-                except Rejected as error:
-                    raise ProgramRefused(f"The control plane did not give the code: {error}") from error
-                except Unreachable as error:
-                    raise ProgramRefused(f"The code could not be fetched from the control plane: {error}.") from error
+                patiently(lambda: self._control_plane.download_code(code.sha256, blob), what="code", wait=wait)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
         if code.archive:
@@ -58,7 +50,7 @@ class ProgramStore:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(blob, target)
         if not folder.joinpath(*entry).is_file():
-            raise ProgramRefused(f"The archive has no file {code.entry!r}, which is to be run.")
+            raise ArchiveRefused(f"The archive has no file {code.entry!r}, which is to be run.")
 
     def _prune(self) -> None:
         """Drop what no replica has used for long, and what a download that was cut off has left."""
@@ -69,24 +61,14 @@ class ProgramStore:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Extract a zip archive into an empty folder; raises `ProgramRefused` for anything but plain files in it."""
-    try:
-        with opened(archive) as content:
-            for member in content.infolist():
-                target = folder.joinpath(*safe_parts(member.filename))
-                if member.is_dir():
-                    target.mkdir(parents=True, exist_ok=True)
-                    continue
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("xb") as out:
-                    for chunk in chunks(content, member):
-                        out.write(chunk)
-    except ArchiveRefused as error:
-        raise ProgramRefused(str(error)) from error
-
-
-def _entry_of(code: CodeRef) -> tuple[str, ...]:
-    try:
-        return safe_parts(code.entry)
-    except ArchiveRefused as error:
-        raise ProgramRefused(str(error)) from error
+    """Extract a zip archive into an empty folder; raises `ArchiveRefused` for anything but plain files in it."""
+    with opened(archive) as content:
+        for member in content.infolist():
+            target = folder.joinpath(*safe_parts(member.filename))
+            if member.is_dir():
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with target.open("xb") as out:
+                for chunk in chunks(content, member):
+                    out.write(chunk)
