@@ -36,8 +36,8 @@ class Choice(StrEnum):
 class Kind(Choice):
     """What a job's program is: a recipe that Trainyard's loop trains, or any Python program, run as it stands."""
 
-    RECIPE = "recipe", "Recipe", "Gives a model and its data; Trainyard trains it, under any strategy."
-    SCRIPT = "script", "Script", "Any TensorFlow program, run as it stands, with TF_CONFIG set."
+    RECIPE = "recipe", "Recipe", "Defines a model and its data. Trainyard trains it, with any strategy."
+    SCRIPT = "script", "Script", "Any TensorFlow program. It runs unchanged, with TF_CONFIG set."
 
 
 class Keras(Choice):

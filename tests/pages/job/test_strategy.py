@@ -179,11 +179,11 @@ def test_settings_say_what_was_asked_for_and_no_more(db: None):
     spec = {"strategy": Strategy.MULTI_WORKER_MIRRORED, "workers": 2, "chief": True, "communication": "ring"}
     spec |= {"lr_scaling": "sqrt", "learning_rate": 0.1, "warmup_epochs": 2.0, "accumulation": 4, "resume_from": 7}
     rows = dict(settings_of(make_job(spec=spec)))
-    assert rows["The first worker is called chief"] == "yes"
+    assert rows["Call the first worker chief"] == "yes"
     assert rows["Communication between workers"] == "Ring over gRPC"
     assert rows["Gradient accumulation steps"] == "4"
     assert (rows["Learning rate"], rows["Learning rate scaling"], rows["Warm-up"]) == ("0.1", "Square root", "2 epochs")
-    assert rows["Begin with checkpoint"] == "7"
+    assert rows["Start from checkpoint"] == "7"
     assert not {"Precision", "Validation", "TPU", "Arguments", "Micro-batches"} & set(rows)
 
 

@@ -6,9 +6,9 @@ from worker_agent.protocol.states import Choice
 class LrScaling(Choice):
     """How the learning rate follows the number of replicas in sync."""
 
-    NONE = "none", "As given", "Every step uses the learning rate as it stands here."
-    LINEAR = "linear", "Linear", "Times the replicas in sync, as one step sees that many times the examples."
-    SQRT = "sqrt", "Square root", "Times the square root of the replicas: milder, for Adam and its kin."
+    NONE = "none", "As given", "Every step uses the learning rate as given."
+    LINEAR = "linear", "Linear", "Multiplied by the replicas in sync, because a step has that many times the examples."
+    SQRT = "sqrt", "Square root", "Multiplied by the square root of the replicas in sync. Suits Adam and the like."
 
 
 class Precision(Choice):
@@ -49,4 +49,4 @@ class Validator(Choice):
     """Who validates: the training processes, or a replica of its own that reads the checkpoints."""
 
     GANG = "gang", "By the gang, after each epoch"
-    EVALUATOR = "evaluator", "By a process of its own"
+    EVALUATOR = "evaluator", "By a separate evaluator"

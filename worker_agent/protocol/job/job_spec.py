@@ -60,9 +60,9 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         str,
         Meta(max_length=100),
         Field("Name", "name", width=4, rebuilds=False),
-        "How you will find it again. Names need not be unique.",
+        "You find the job by this name. Names need not be unique.",
     ]
-    kind: Annotated[Kind, Field("What it is", "kind", control="choices")] = Kind.RECIPE
+    kind: Annotated[Kind, Field("Kind of program", "kind", control="choices")] = Kind.RECIPE
     code: CodeRef
     params: dict[str, ParamValue] = {}
     arguments: Annotated[
@@ -76,14 +76,14 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             example="--batch-size 64 --data /data/set",
             instead="declare it in PARAMS and set it there",
         ),
-        "As on a command line; quotation marks keep words together.",
+        "As on a command line. Put quotation marks around an argument with spaces.",
     ] = []
-    keras: Annotated[Keras, Field("Keras", "program"), "What keras and tf.keras mean to the program."] | None = None
+    keras: Annotated[Keras, Field("Keras", "program"), "Which Keras the program gets as tf.keras."] | None = None
     working_dir: Annotated[
         str,
         Meta(max_length=500),
-        _script("Working directory", example="the top folder", instead="a recipe is loaded from the folder it lies in"),
-        "Inside the program's own folder.",
+        _script("Working directory", example="the top folder", instead="a recipe is loaded from its own folder"),
+        "The folder of the program in which it runs.",
     ] = ""
     requirements: Annotated[
         str,
@@ -91,7 +91,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         _script(
             "Packages", control="lines", example="einops==0.8.1", instead="import only what the nodes have installed"
         ),
-        "One a line. Each node installs them for the job, from the package index that the node is set up with.",
+        "One per line. Each node installs them for the job, from its own package index.",
     ] = ""
     strategy: Annotated[Strategy, Field("Strategy", "strategy", control="choices")]
     cluster: Annotated[str, _devices("Cluster", control="select", rebuilds=True)]
@@ -99,70 +99,70 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         str,
         Meta(max_length=200),
         _devices("TPU", example="my-tpu or grpc://10.0.0.9:8470"),
-        "Its name, its address, or local for the node's own.",
+        "Its name, its address, or local for the node's own TPU.",
     ] = ""
     workers: Annotated[
-        int, Meta(ge=1, le=1024), _devices("Workers", always=True), "Processes that compute. Each lies on one node."
+        int, Meta(ge=1, le=1024), _devices("Workers", always=True), "Processes that train. Each runs on one node."
     ] = 1
     devices_per_worker: Annotated[
-        int, Meta(ge=1, le=64), _devices("Devices per worker", always=True), "GPUs, or CPU slots where a node has none."
+        int, Meta(ge=1, le=64), _devices("Devices per worker", always=True), "GPUs, or CPU slots if a node has none."
     ] = 1
     ps: Annotated[
         int,
         Meta(ge=0, le=256),
         _devices("Parameter servers", always=True),
-        "Processes that hold the variables. They take no device.",
+        "Processes that hold the variables. They use no device.",
     ] = 0
     model_parallel: Annotated[
         int,
         Meta(ge=1, le=65_536),
-        _devices("Devices that split a layer", only=Kind.RECIPE, always=True),
-        "The rest of the gang's devices train on other examples at the same time.",
+        _devices("Devices per layer", only=Kind.RECIPE, always=True),
+        "Each layer is split over this many devices. Further devices train on other examples.",
     ] = 1
     micro_batches: Annotated[
         int,
         Meta(ge=1, le=4096),
         _devices("Micro-batches", only=Kind.RECIPE, always=True),
-        "More of them keep the stages busier; each is smaller.",
+        "More micro-batches keep the stages busier, but each is smaller.",
     ] = 4
     cross_device: Annotated[
-        CrossDevice, _devices("Communication between devices", only=Kind.RECIPE), "How they add up their gradients."
+        CrossDevice, _devices("Communication between devices", only=Kind.RECIPE), "How the devices sum their gradients."
     ] = CrossDevice.AUTO
     communication: Annotated[
-        Communication, _roles("Communication between workers", only=Kind.RECIPE), "How they add up their gradients."
+        Communication, _roles("Communication between workers", only=Kind.RECIPE), "How the workers sum their gradients."
     ] = Communication.AUTO
     min_shard_bytes: Annotated[
         int,
         Meta(ge=0, le=1 << 40),
         _roles("Split variables larger than", only=Kind.RECIPE, unit="bytes"),
-        "Over the parameter servers. 0 splits none.",
+        "Larger variables are split over the parameter servers. 0 splits none.",
     ] = 0
     validation: Annotated[
         Validator,
         _roles("Validation"),
-        "A process of its own, the evaluator, sits beside the leader and computes on its CPU.",
+        "An evaluator is a separate process on the leader's node. It computes on the CPU.",
     ] = Validator.GANG
     chief: Annotated[
         bool,
-        _roles("The first worker is called chief"),
-        "It computes like the others; some programs look for the name.",
+        _roles("Call the first worker chief"),
+        "It trains like the others. Some programs need a process of this name.",
     ] = False
     tf_config: Annotated[
         str,
         Meta(max_length=100_000),
         _devices(
             "TF_CONFIG",
-            folded="TF_CONFIG of your own",
+            folded="Your own TF_CONFIG",
             control="lines",
             only=Kind.SCRIPT,
             example='{"cluster": {"worker": ["10.0.0.1:20000", "10.0.0.2:20000"]}}',
             instead="Trainyard writes a recipe's TF_CONFIG",
         ),
-        "Only where the addresses have to be these. Leave the task out: each process gets its own. Empty, Trainyard "
-        "writes it.",
+        "Only for a program that needs certain addresses. Leave the task out: each process gets its own. If empty, "
+        "Trainyard writes it.",
     ] = ""
     global_batch_size: Annotated[
-        int, Meta(ge=1, le=1 << 24), _learning("Global batch size"), "Examples that make one step, over all replicas."
+        int, Meta(ge=1, le=1 << 24), _learning("Global batch size"), "Examples per step, over all replicas."
     ] = 64
     epochs: Annotated[
         int, Meta(ge=1, le=100_000), _learning("Epochs", rebuilds=False), "Passes over the training data."
@@ -172,7 +172,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             float,
             Meta(ge=1e-12, le=1000.0),
             _learning("Learning rate", example="the recipe's own"),
-            "Empty leaves what the program sets.",
+            "If empty, the program sets it.",
         ]
         | None
     ) = None
@@ -183,38 +183,38 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         float,
         Meta(ge=0, le=100_000),
         _learning("Warm-up", unit="epochs", width=3, always=False),
-        "The rate climbs from the given to the scaled one, because a large rate at the start can diverge.",
+        "The rate rises from the given to the scaled one. A large rate at the start can make training diverge.",
     ] = 0.0
     accumulation: Annotated[
         int,
         Meta(ge=1, le=4096),
         _maths("Gradient accumulation steps"),
-        "A batch too large for the memory is computed in as many equal parts; their gradients are summed.",
+        "Each replica computes its batch in this many parts. For a batch that does not fit in memory.",
     ] = 1
-    precision: Annotated[Precision, _maths("Precision"), "Mixed: computed in 16 bits, variables kept in 32."] = (
+    precision: Annotated[Precision, _maths("Precision"), "Mixed: computes in 16 bits, keeps variables in 32."] = (
         Precision.FLOAT32
     )
     steps_per_execution: Annotated[
         int,
         Meta(ge=0, le=1_000_000),
         _maths("Steps per call"),
-        "Steps that TensorFlow makes before Python looks again. 0 finds a good number.",
+        "Steps that TensorFlow takes per Python call. 0 finds a good number.",
     ] = 0
-    sharding: Annotated[Sharding, _maths("Data sharding"), "Which worker reads what."] = Sharding.AUTO
-    jit: Annotated[bool, _maths("Compile the step with XLA"), "Often faster on GPUs; the first step takes longer."] = (
+    sharding: Annotated[Sharding, _maths("Data sharding"), "Which worker reads which examples."] = Sharding.AUTO
+    jit: Annotated[bool, _maths("Compile the step with XLA"), "Often faster on GPUs. The first step takes longer."] = (
         False
     )
     priority: Annotated[
         int,
         Meta(ge=-100, le=100),
         _run("Priority"),
-        "Higher goes first among waiting jobs; −100 to 100.",  # noqa: RUF001
+        "Waiting jobs with a higher priority start first; −100 to 100.",  # noqa: RUF001
     ] = 0
     time_limit_s: Annotated[
         int,
         Meta(ge=0, le=30 * 86_400),
         _run("Time limit", unit="s"),
-        "The job is ended when it has worked this long; waiting and pauses do not count. 0 sets no limit.",
+        "The job ends when it has run this long. Waiting and pauses do not count. 0 sets no limit.",
     ] = 0
     seed: Annotated[
         int,
@@ -226,29 +226,29 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         dict[str, str],
         Meta(max_length=100),
         _run("Environment variables", control="lines", width=6, example="TF_CPP_MIN_LOG_LEVEL=1", rebuilds=True),
-        "Of every process of the job; in the form one NAME=value a line. Everybody who signs in sees them: no secrets.",
+        "For every process of the job. In the form, one NAME=value per line. All users see them: no secrets.",
     ] = {}
     checkpoints_kept: Annotated[
         int,
         Meta(ge=0, le=1000),
         _checkpoints("Checkpoints kept", always=True),
-        "The last ones, and the best. 0 writes none.",
+        "The last ones and the best one. 0 writes none.",
     ] = 3
     checkpoint_steps: Annotated[
         int,
         Meta(ge=0, le=10**9),
-        _checkpoints("A checkpoint every", unit="steps"),
+        _checkpoints("Checkpoint every", unit="steps"),
         "0 writes one at the end of every epoch.",
     ] = 0
     resume_from: Annotated[
-        int, Meta(ge=0, le=2**53), _checkpoints("Begin with checkpoint"), "Its number; 0 begins anew."
+        int, Meta(ge=0, le=2**53), _checkpoints("Start from checkpoint"), "Its number. 0 starts from the beginning."
     ] = 0
     max_restarts: Annotated[
         int,
         Meta(ge=0, le=100),
         _run("Restarts after failures", folded="After a failure", unit="times", width=3),
-        "After the program failed, each time after a longer wait; 0 to 100. Lost machines and killed processes are not "
-        "counted.",
+        "Launches after the program failed, each after a longer wait; 0 to 100. Lost machines and killed processes do "
+        "not count.",
     ] = 0
     version: int = 2
 
