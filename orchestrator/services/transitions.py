@@ -5,7 +5,9 @@ Callers are the other services. Two of them may act at once: the one whose row h
 `StaleTransition`, reads again, or leaves it to the other.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from django.db.models import F
 
@@ -34,17 +36,9 @@ def move_job(
     *, job: Job, to: JobStatus, now: datetime, text: str, actor: User | None = None, **columns: object
 ) -> None:
     """Move a job (as read, in `job`) to `to` with further columns; `job` is then as the row is."""
-    was = JobStatus(job.status)
-    if to not in JOB_TRANSITIONS[was]:
-        raise IllegalTransition(f"job {job.pk}: {was.value} → {to.value}")
     if to in TERMINAL_JOB:
         columns["ended_at"] = now
-    moved = Job.objects.filter(pk=job.pk, status=was.value, attempt=job.attempt).update(
-        status=to.value, revision=F("revision") + 1, **columns
-    )
-    if moved != 1:
-        raise StaleTransition(f"job {job.pk} is no longer {was.value} in attempt {job.attempt}")
-    job.refresh_from_db()
+    _move(job, JOB_TRANSITIONS, "status", to, columns | {"revision": F("revision") + 1})
     record(kind=f"job_{to.value}", text=text, job=job, actor=actor)
     announce_job(job)
 
@@ -54,17 +48,9 @@ def move_replica(
 ) -> None:
     """Move a replica. Ended replicas give their port and devices back at once, unless `held`. `text` "" writes no
     event; its `kind` is `replica_` and the status where not told otherwise."""
-    was = ReplicaStatus(replica.status)
-    if to not in REPLICA_TRANSITIONS[was]:
-        raise IllegalTransition(f"replica {replica.pk}: {was.value} → {to.value}")
     if to in TERMINAL_REPLICA:
         columns = {"held": False, "ended_at": now} | columns
-    moved = Replica.objects.filter(pk=replica.pk, status=was.value, attempt=replica.attempt).update(
-        status=to.value, **columns
-    )
-    if moved != 1:
-        raise StaleTransition(f"replica {replica.pk} is no longer {was.value}")
-    replica.refresh_from_db()
+    _move(replica, REPLICA_TRANSITIONS, "status", to, columns)
     if text:
         record(kind=kind or f"replica_{to.value}", text=text, node=replica.node, replica=replica)
     announce_replicas(replica.job_id)
@@ -74,18 +60,31 @@ def move_node(
     *, node: Node, to: NodeState, now: datetime, reason: str, actor: User | None = None, text: str = ""
 ) -> None:
     """Move a node; `reason` is what the node's page shows, `text` the event (the reason when empty)."""
-    was = NodeState(node.state)
-    if to not in NODE_TRANSITIONS[was]:
-        raise IllegalTransition(f"node {node.pk}: {was.value} → {to.value}")
-    before = was.value if to is NodeState.LOST else ""
-    moved = Node.objects.filter(pk=node.pk, state=was.value).update(
-        state=to.value, state_reason=reason[:400], state_before_lost=before
-    )
-    if moved != 1:
-        raise StaleTransition(f"node {node.pk} is no longer {was.value}")
-    node.refresh_from_db()
+    before = node.state if to is NodeState.LOST else ""
+    _move(node, NODE_TRANSITIONS, "state", to, {"state_reason": reason[:400], "state_before_lost": before})
     record(kind=f"node_{to.value}", text=text or reason, node=node, actor=actor)
     announce_node(node)
+
+
+def _move(
+    row: Job | Replica | Node,
+    legal: Mapping[Any, frozenset[Any]],
+    column: str,
+    to: JobStatus | ReplicaStatus | NodeState,
+    further: Mapping[str, object],
+) -> None:
+    """The guarded UPDATE of a row that is as its caller saw it; the row is then as it is stored."""
+    was = type(to)(getattr(row, column))
+    name = f"{row._meta.model_name} {row.pk}"
+    if to not in legal[was]:
+        raise IllegalTransition(f"{name}: {was.value} → {to.value}")
+    seen: dict[str, object] = {column: was.value}
+    if not isinstance(row, Node):
+        seen["attempt"] = row.attempt
+    moved = type(row)._default_manager.filter(pk=row.pk, **seen).update(**{column: to.value}, **further)
+    if moved != 1:
+        raise StaleTransition(f"{name} is no longer as it was seen: {seen}")
+    row.refresh_from_db()
 
 
 def record(

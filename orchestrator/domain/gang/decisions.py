@@ -28,8 +28,6 @@ LINGER = timedelta(seconds=30)
 # An evaluator still reads the last checkpoint when the training has ended; an evaluator that hangs shall not keep the
 # devices for ever.
 EVALUATION = timedelta(minutes=10)
-# One process trains; the others serve it until they are ended.
-SERVED = frozenset(strategy for strategy, row in STRATEGIES.items() if row.served)
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,11 @@ class GangFacts:
     began_at: int = 0
     earlier: tuple[AttemptEnd, ...] = ()
     max_restarts: int = 0
+
+    @property
+    def live(self) -> list[ReplicaFacts]:
+        """The processes that have not ended."""
+        return [replica for replica in self.replicas if replica.status not in TERMINAL_REPLICA]
 
 
 @dataclass(frozen=True)
@@ -125,23 +128,22 @@ Decision = Wait | Run | End | Finish | Relaunch | Leave | Replace
 
 def decide(gang: GangFacts, *, now: datetime) -> Decision:
     """What the attempt needs now. Asking again after the answer was carried out leads to `Wait` in the end."""
-    live = [replica for replica in gang.replicas if replica.status not in TERMINAL_REPLICA]
     if gang.status is JobStatus.RESTARTING:
-        return Wait() if live else _torn_down(gang)
+        return Wait() if gang.live else _torn_down(gang)
     if gang.status is JobStatus.STOPPING:
-        return Wait() if live else _finish_stopping(gang)
+        return Wait() if gang.live else _finish_stopping(gang)
     if gang.status not in (JobStatus.LAUNCHING, JobStatus.RUNNING):
         return Wait()
-    if gang.status is JobStatus.RUNNING and (leaving := _leaving(gang, live)):
-        return _leaves(leaving, live, now)
+    if gang.status is JobStatus.RUNNING and (leaving := _leaving(gang)):
+        return _leaves(leaving, gang, now)
     counting = _counting(gang)
     root = root_cause(counting)
     if root is not None:
-        return _failed(gang, root, counting, live, now)
+        return _failed(gang, root, counting, now)
     if gang.status is JobStatus.LAUNCHING:
         at_work = all(replica.status in (ReplicaStatus.RUNNING, ReplicaStatus.EXITED) for replica in gang.replicas)
         return Run() if at_work else Wait()
-    if not live:
+    if not gang.live:
         return Finish(Cause.COMPLETED, "")
     return End(Cause.COMPLETED, "") if _training_done(gang, now) else Wait()
 
@@ -169,34 +171,32 @@ def end_of(root: ReplicaFacts, *, number: int, step: int, began_at: int) -> Atte
     return AttemptEnd(number, root.end.cause, root.end.blame, step, began_at, root.end.digest)
 
 
-def _leaving(gang: GangFacts, live: list[ReplicaFacts]) -> list[ReplicaFacts]:
+def _leaving(gang: GangFacts) -> list[ReplicaFacts]:
     """Those who leave because of somebody outside: who has saved, or serves on for those that do. So does an evaluator
     whose agent was shut down: it holds nothing, and where it was it cannot come back."""
     leaving = [replica for replica in gang.replicas if replica.end.saved or replica.is_leaving]
     failed = [replica for replica in gang.replicas if replica.has_failed]
     is_evaluator = all(each.role is Role.EVALUATOR and each.cause is Cause.AGENT_SHUTDOWN for each in failed)
-    return leaving or (failed if is_evaluator and live else [])
+    return leaving or (failed if is_evaluator and gang.live else [])
 
 
-def _leaves(leaving: list[ReplicaFacts], live: list[ReplicaFacts], now: datetime) -> Wait | Leave:
+def _leaves(leaving: list[ReplicaFacts], gang: GangFacts, now: datetime) -> Wait | Leave:
     """The others leave with them; who was asked may be told later."""
     asked = next((replica for replica in leaving if replica.cause is not Cause.PAUSED), None)
     first = min((replica.ended_at for replica in leaving if replica.ended_at), default=now)
-    return Wait() if asked is None and live and now - first < CONSEQUENCE_WAIT else Leave(asked)
+    return Wait() if asked is None and gang.live and now - first < CONSEQUENCE_WAIT else Leave(asked)
 
 
 def _counting(gang: GangFacts) -> tuple[ReplicaFacts, ...]:
     """Those whose failure matters: once the training is done, not of those who only served it."""
-    if gang.strategy in SERVED and _completed(gang):
+    if STRATEGIES[gang.strategy].served and _completed(gang):
         return tuple(each for each in gang.replicas if each.role is Role.EVALUATOR or _is_awaited(each, gang))
     return gang.replicas
 
 
-def _failed(
-    gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...], live: list[ReplicaFacts], now: datetime
-) -> Decision:
+def _failed(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...], now: datetime) -> Decision:
     first = min(replica.ended_at for replica in gang.replicas if replica.ended_at and replica.cause)
-    unsure = bool(live) and root.end.may_follow
+    unsure = bool(gang.live) and root.end.may_follow
     if unsure and now - first < CONSEQUENCE_WAIT:
         return Wait()
     if parts := _parts(gang, root, counting):
@@ -206,14 +206,14 @@ def _failed(
         return End(cause, reason)
     has_left = any(replica.cause is Cause.COMPLETED for replica in gang.replicas)
     if unsure and root.end.silent and not has_left:  # on one that is suspended, stands still, or is cut off
-        silent = live[0].who if len(live) == 1 else "One of its gang"
+        silent = gang.live[0].who if len(gang.live) == 1 else "One of its gang"
         reason = f"{silent} answered no more, so {root.who} gave up."
         return End(Cause.HUNG, reason, restart=True, certain=False, stacks=True)
     outcome = _verdict(gang, root)
     if unsure or isinstance(outcome, Again):
         return End(cause, reason, restart=True, certain=not unsure)
     said = adding(reason, outcome.why)
-    return End(cause, said) if live else Finish(cause, said)
+    return End(cause, said) if gang.live else Finish(cause, said)
 
 
 def _parts(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...]) -> tuple[separable_parts.Part, ...]:
@@ -228,7 +228,7 @@ def _parts(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ..
         if failed is None:
             continue
         why = root if failed.end.may_follow else failed
-        unsure = why.end.may_follow and any(each.status not in TERMINAL_REPLICA for each in members)
+        unsure = why.end.may_follow and any(each in gang.live for each in members)
         outcome = Again() if unsure else _verdict(gang, why)
         if not why.end.row.spares_the_place or not isinstance(outcome, Again):
             return ()
@@ -265,14 +265,13 @@ def _finish_stopping(gang: GangFacts) -> Finish:
         return Finish(gang.cause, gang.reason)
     root = root_cause(gang.replicas)
     if root is None or root.cause in (Cause.STOPPED, gang.cause):
-        cause = gang.cause or Cause.STOPPED
-        return Finish(cause, gang.reason)
+        return Finish(gang.cause or Cause.STOPPED, gang.reason)
     return Finish(root.end.cause, reason_of(root))
 
 
 def _completed(gang: GangFacts) -> bool:
     """Whether the training itself came to its end, whatever happened to those who only served it."""
-    if gang.strategy in SERVED:
+    if STRATEGIES[gang.strategy].served:
         return all(replica.cause is Cause.COMPLETED for replica in gang.replicas if _is_awaited(replica, gang))
     trained = [replica for replica in gang.replicas if replica.role is not Role.EVALUATOR]
     return all(replica.cause is Cause.COMPLETED for replica in trained)
@@ -289,17 +288,14 @@ def _training_done(gang: GangFacts, now: datetime) -> bool:
     ended = [replica.ended_at for replica in awaited if replica.cause is Cause.COMPLETED and replica.ended_at]
     if not ended or len(ended) < len(awaited):
         return False
-    evaluates = any(
-        replica.role is Role.EVALUATOR and replica.status not in TERMINAL_REPLICA for replica in gang.replicas
-    )
-    patience = timedelta(0) if is_script or gang.strategy in SERVED else LINGER
-    if evaluates:
+    patience = timedelta(0) if is_script or STRATEGIES[gang.strategy].served else LINGER
+    if any(replica.role is Role.EVALUATOR for replica in gang.live):
         patience = LINGER if is_script else EVALUATION
     return now - max(ended) >= patience
 
 
 def _is_awaited(replica: ReplicaFacts, gang: GangFacts) -> bool:
-    if gang.kind is Kind.SCRIPT and gang.strategy not in SERVED:
+    if gang.kind is Kind.SCRIPT and not STRATEGIES[gang.strategy].served:
         return replica.role in (Role.CHIEF, Role.WORKER)
     return leads(replica, gang.replicas)
 

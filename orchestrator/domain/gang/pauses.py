@@ -16,19 +16,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from orchestrator.domain.gang.decisions import (
-    CONSEQUENCE_WAIT,
-    SERVED,
-    End,
-    Finish,
-    GangFacts,
-    Wait,
-    leads,
-    root_cause,
-)
+from orchestrator.domain.gang.decisions import CONSEQUENCE_WAIT, End, Finish, GangFacts, Wait, leads, root_cause
 from orchestrator.domain.gang.reasons import ReplicaFacts, reason_of
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from worker_agent.protocol.causes import Retry
+from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Cause, Role, Strategy
 
 # What the processes said last may take so long to arrive; among it, that the checkpoint is complete.
@@ -66,19 +58,18 @@ Decision = Wait | End | Rest | Kept | Finish
 
 def savers_of(gang: Sequence[ReplicaFacts], strategy: Strategy) -> list[ReplicaFacts]:
     """Those who take part in saving."""
-    if strategy in SERVED:
+    if STRATEGIES[strategy].served:
         return [replica for replica in gang if leads(replica, gang)]
     return [replica for replica in gang if replica.role is not Role.EVALUATOR]
 
 
-def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Wait | End | Rest | Kept | Finish:
+def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Decision:
     """The next move of a job that is pausing. Its `cause` is None until those who save have left."""
-    live = [replica for replica in gang.replicas if replica.status not in TERMINAL_REPLICA]
     savers = savers_of(gang.replicas, gang.strategy)
     if savers and all(replica.cause is Cause.COMPLETED for replica in savers):
         return End(Cause.COMPLETED, "It had finished before the pause reached it.")
     if gang.cause is not None:
-        return Wait() if live else _ended(gang, pause, savers, now)
+        return Wait() if gang.live else _ended(gang, pause, savers, now)
     failed = root_cause(_failed(gang))
     if _overdue(pause, savers) is not None:
         if failed is None or failed.end.may_follow:
@@ -86,7 +77,7 @@ def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Wait | End | Rest
         return Rest(failed.end.cause, reason_of(failed))
     if failed is not None and not set(savers).isdisjoint(_failed(gang)):  # who only serves may be missed, or not
         first = min(replica.ended_at for replica in _failed(gang) if replica.ended_at)
-        unsure = bool(live) and failed.end.may_follow and now - first < CONSEQUENCE_WAIT
+        unsure = bool(gang.live) and failed.end.may_follow and now - first < CONSEQUENCE_WAIT
         return Wait() if unsure else Rest(failed.end.cause, reason_of(failed))
     if all(replica.status in TERMINAL_REPLICA for replica in savers):
         return Rest(Cause.PAUSED, gang.reason)

@@ -10,7 +10,8 @@ A hand-written TF_CONFIG fixes the addresses: then each process takes the node t
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from orchestrator.domain.placement.tf_config import addresses_in, cluster_spec, extras_in, tf_config
 from orchestrator.domain.words import counted
@@ -120,17 +121,6 @@ LOCAL_TPU = "local"
 ONE_CPU_DEVICE = "TensorFlow computes on one CPU device per worker. Use 1 device and more workers, or nodes with GPUs"
 
 
-@dataclass(frozen=True)
-class _Seat:
-    """A process on its node. `port` 0 means that any free one will do."""
-
-    role: Role
-    index: int
-    node: NodeView
-    devices: tuple[int, ...]
-    port: int = 0
-
-
 def place(spec: JobSpec, cluster: ClusterView, *, port_offset: int = 0) -> Placed | NotNow | Never:
     """Place the whole gang of `spec`, or say why not.
 
@@ -144,7 +134,7 @@ def place(spec: JobSpec, cluster: ClusterView, *, port_offset: int = 0) -> Place
         if isinstance(seats, Never):
             return seats
         if seats is not None:
-            return _with_ports(spec, seats, kind, cluster, port_offset)
+            return _with_ports(spec, seats, cluster, port_offset)
     return NotNow(_shortage(spec, cluster.nodes))
 
 
@@ -196,56 +186,73 @@ def _usable_kinds(spec: JobSpec) -> tuple[DeviceKind, ...]:
     return (DeviceKind.GPU, DeviceKind.CPU)
 
 
-def _seat(spec: JobSpec, nodes: tuple[NodeView, ...], kind: DeviceKind) -> list[_Seat] | None:
-    workers = _seat_workers(spec, nodes, kind)
-    return None if workers is None else workers + _seat_companions(spec, nodes, workers)
-
-
-def _seat_workers(spec: JobSpec, nodes: tuple[NodeView, ...], kind: DeviceKind) -> list[_Seat] | None:
+def _seat(spec: JobSpec, nodes: tuple[NodeView, ...], kind: DeviceKind) -> list[PlannedReplica] | None:
+    """Every process on its node, without port and TF_CONFIG; None where there is no room now."""
     need = spec.devices_per_worker
     free = {node.node_id: node.free(kind) for node in nodes}
     seated: Counter[str] = Counter()
     seats = []
+
+    def preference(node: NodeView) -> tuple[bool, int, int, str]:
+        room = len(free[node.node_id])
+        return node.avoided, seated[node.node_id], room if spec.workers == 1 else -room, node.name
+
     for role, index in computing_roles(spec):
         able = [node for node in nodes if len(free[node.node_id]) >= need and not lacks_tpu(spec, node)]
         if not able:
             return None
-        if spec.workers == 1:
-            best = min(able, key=lambda node: (node.avoided, len(free[node.node_id]), node.name))
-        else:
-            best = min(able, key=lambda node: (node.avoided, seated[node.node_id], -len(free[node.node_id]), node.name))
+        best = min(able, key=preference)
         taken, free[best.node_id] = free[best.node_id][:need], free[best.node_id][need:]
         seated[best.node_id] += 1
-        seats.append(_Seat(role, index, best, tuple(taken)))
-    return seats
+        seats.append(_seated(role, index, best, taken, kind))
+    return seats + _companions(spec, nodes, seats)
 
 
-def _seat_companions(spec: JobSpec, nodes: tuple[NodeView, ...], workers: list[_Seat]) -> list[_Seat]:
+def _seated(
+    role: Role, index: int, node: NodeView, devices: Sequence[int], kind: DeviceKind, *, port: int = 0
+) -> PlannedReplica:
+    """A process on its node; `port` 0 means that any free one will do."""
+    return PlannedReplica(
+        role=role,
+        index=index,
+        node_id=node.node_id,
+        node_name=node.name,
+        host=node.address,
+        port=port,
+        devices=tuple(devices),
+        device_kind=kind if devices else DeviceKind.CPU,
+        tf_config=None,
+    )
+
+
+def _companions(spec: JobSpec, nodes: tuple[NodeView, ...], workers: list[PlannedReplica]) -> list[PlannedReplica]:
     """Those without a device: spread over the ready nodes, away from workers where there is room; an evaluator beside
     the leader."""
     ready = [node for node in nodes if node.state is NodeState.READY]
-    load = Counter(seat.node.node_id for seat in workers)
+    load = Counter(seat.node_id for seat in workers)
     companions: Counter[str] = Counter()
-    seats: list[_Seat] = []
+    seats: list[PlannedReplica] = []
     for role, index in serving_roles(spec):
         if role is Role.EVALUATOR:
-            best = _leader([*seats, *workers]).node
-        else:
-            best = min(ready, key=lambda node: (node.avoided, companions[node.node_id], load[node.node_id], node.name))
+            seats.append(_evaluator([*seats, *workers]))
+            continue
+        best = min(ready, key=lambda node: (node.avoided, companions[node.node_id], load[node.node_id], node.name))
         companions[best.node_id] += 1
-        seats.append(_Seat(role, index, best, ()))
+        seats.append(_seated(role, index, best, (), DeviceKind.CPU))
     return seats
 
 
-def _leader(seats: list[_Seat]) -> _Seat:
-    return next((seat for seat in seats if seat.role is Role.CHIEF), next(s for s in seats if s.role is Role.WORKER))
+def _evaluator(seats: list[PlannedReplica]) -> PlannedReplica:
+    """Beside the leader."""
+    leader = min(seats, key=lambda seat: (seat.role is not Role.CHIEF, seat.role is not Role.WORKER))
+    return replace(leader, role=Role.EVALUATOR, index=0, port=0, devices=(), device_kind=DeviceKind.CPU)
 
 
-def _seat_as_written(spec: JobSpec, cluster: ClusterView, kind: DeviceKind) -> list[_Seat] | Never | None:
+def _seat_as_written(spec: JobSpec, cluster: ClusterView, kind: DeviceKind) -> list[PlannedReplica] | Never | None:
     """Each process on a node of the address that a hand-written TF_CONFIG gives it."""
     free = {node.node_id: node.free(kind) for node in cluster.nodes}
     computing = set(computing_roles(spec))
-    seats: list[_Seat] = []
+    seats: list[PlannedReplica] = []
     for role, index, host, port in addresses_in(spec.tf_config):
         need = spec.devices_per_worker if (role, index) in computing else 0
         here = [node for node in cluster.nodes if node.address == host]
@@ -258,16 +265,16 @@ def _seat_as_written(spec: JobSpec, cluster: ClusterView, kind: DeviceKind) -> l
             return None
         best = max(able, key=lambda node: len(free[node.node_id]))
         taken, free[best.node_id] = free[best.node_id][:need], free[best.node_id][need:]
-        seats.append(_Seat(role, index, best, tuple(taken), port))
+        seats.append(_seated(role, index, best, taken, kind, port=port))
     if spec.validation == Validator.EVALUATOR:
-        seats.append(_Seat(Role.EVALUATOR, 0, _leader(seats).node, ()))
+        seats.append(_evaluator(seats))
     return seats
 
 
 def _with_ports(
-    spec: JobSpec, seats: list[_Seat], kind: DeviceKind, cluster: ClusterView, port_offset: int
+    spec: JobSpec, seats: list[PlannedReplica], cluster: ClusterView, port_offset: int
 ) -> Placed | NotNow | Never:
-    _, most = Counter(seat.node.address for seat in seats).most_common(1)[0]
+    _, most = Counter(seat.host for seat in seats).most_common(1)[0]
     width = cluster.port_last - cluster.port_first + 1
     if most > width:
         return Never(
@@ -276,46 +283,24 @@ def _with_ports(
             f"({cluster.port_first}-{cluster.port_last}). Widen its port range, or ask for fewer processes",
         )
     taken = set(cluster.ports_taken)
-    ports = []
+    placed = []
     for seat in seats:
-        if seat.port and (seat.node.address, seat.port) in taken:
-            return NotNow(f"port {seat.port} of {seat.node.address}, which the TF_CONFIG names, is held by another job")
-        port = seat.port or _free_port(seat.node.address, taken, cluster, port_offset)
+        if seat.port and (seat.host, seat.port) in taken:
+            return NotNow(f"port {seat.port} of {seat.host}, which the TF_CONFIG names, is held by another job")
+        turned = (cluster.port_first + (port_offset + step) % width for step in range(width))
+        port = seat.port or next((each for each in turned if (seat.host, each) not in taken), None)
         if port is None:
             return NotNow(
-                f"no port is free on {seat.node.name} ({seat.node.address}): "
+                f"no port is free on {seat.node_name} ({seat.host}): "
                 f"all of {cluster.port_first}-{cluster.port_last} are held by running jobs"
             )
-        taken.add((seat.node.address, port))
-        ports.append(port)
-    addresses = [f"{seat.node.address}:{port}" for seat, port in zip(seats, ports, strict=True)]
-    distributed, extras = STRATEGIES[spec.strategy].is_gang, extras_in(spec.tf_config)
-    whole = cluster_spec((seat.role, seat.index, address) for seat, address in zip(seats, addresses, strict=True))
-    return Placed(
-        tuple(
-            PlannedReplica(
-                role=seat.role,
-                index=seat.index,
-                node_id=seat.node.node_id,
-                node_name=seat.node.name,
-                host=seat.node.address,
-                port=port,
-                devices=seat.devices,
-                device_kind=kind if seat.devices else DeviceKind.CPU,
-                tf_config=extras | tf_config(whole, seat.role, seat.index) if distributed else None,
-            )
-            for seat, port in zip(seats, ports, strict=True)
-        )
-    )
-
-
-def _free_port(address: str, taken: set[tuple[str, int]], cluster: ClusterView, offset: int) -> int | None:
-    size = cluster.port_last - cluster.port_first + 1
-    for step in range(size):
-        port = cluster.port_first + (offset + step) % size
-        if (address, port) not in taken:
-            return port
-    return None
+        taken.add((seat.host, port))
+        placed.append(replace(seat, port=port))
+    if STRATEGIES[spec.strategy].is_gang:
+        extras = extras_in(spec.tf_config)
+        whole = cluster_spec((each.role, each.index, f"{each.host}:{each.port}") for each in placed)
+        placed = [replace(each, tf_config=extras | tf_config(whole, each.role, each.index)) for each in placed]
+    return Placed(tuple(placed))
 
 
 def _shortage(spec: JobSpec, nodes: tuple[NodeView, ...]) -> str:

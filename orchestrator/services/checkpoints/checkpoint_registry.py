@@ -3,7 +3,6 @@ when a job is launched. The files in Trainyard's own store are the business of `
 """
 
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,7 +14,7 @@ from orchestrator.domain.job import resumption
 from orchestrator.domain.lifecycle import LIVE_JOB
 from orchestrator.models import Attempt, Checkpoint, Job, Node, Replica, User
 from orchestrator.queries.jobs import visible_jobs
-from worker_agent.protocol.checkpoint import MARKER, Candidate, Restore, is_name, kept_of, order_of
+from worker_agent.protocol.checkpoint import MARKER, Candidate, Marker, Restore, kept_of, order_of
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.strategies import STRATEGIES
@@ -41,21 +40,14 @@ def note(replica: Replica, said: Checkpointed) -> None:
 
     Called by `records.store` within its transaction. What cannot be a checkpoint is refused with ValueError.
     """
-    if not is_name(said.name) or order_of(said.name) != (replica.attempt, said.step):
+    if order_of(said.name) != (replica.attempt, said.step):
         raise ValueError("a checkpoint has another name")
     attempt = Attempt.objects.filter(job_id=replica.job_id, number=replica.attempt).first()
     place = attempt.checkpoint_place if attempt and said.shared else ""
     row, _ = Checkpoint.objects.get_or_create(
         job_id=replica.job_id,
         name=said.name,
-        defaults=columns_of(
-            attempt=replica.attempt,
-            step=said.step,
-            epoch=said.epoch,
-            metrics=said.metrics,
-            size_bytes=said.size_bytes,
-            sha256=said.sha256,
-        )
+        defaults=columns_of(said, attempt=replica.attempt, sha256=said.sha256)
         | {"place": place, "usable": bool(place)},
     )
     if place:
@@ -65,19 +57,17 @@ def note(replica: Replica, said: Checkpointed) -> None:
     live.announce(live.job_group(replica.job_id), [live.checkpoints_changed()])
 
 
-def columns_of(
-    *, attempt: int, step: int, epoch: int, metrics: Mapping[str, float], size_bytes: int, sha256: str
-) -> dict[str, object]:
+def columns_of(said: Checkpointed | Marker, *, attempt: int, sha256: str) -> dict[str, object]:
     """What a row holds of what a node says; raises ValueError for numbers that no row can hold."""
-    if not 0 <= epoch <= COUNT_MAX or not 0 <= size_bytes < 2**63 or len(sha256) != SHA256_CHARS:
+    if not 0 <= said.epoch <= COUNT_MAX or not 0 <= said.size_bytes < 2**63 or len(sha256) != SHA256_CHARS:
         raise ValueError("a number of a checkpoint is out of range")
-    named = list(metrics.items())[:METRICS_KEPT]
+    named = list(said.metrics.items())[:METRICS_KEPT]
     return {
         "attempt": attempt,
-        "step": step,
-        "epoch": epoch,
+        "step": said.step,
+        "epoch": said.epoch,
         "metrics": {name[:METRIC_NAME_CHARS].replace("\0", ""): live.jsonable(value) for name, value in named},
-        "size_bytes": size_bytes,
+        "size_bytes": said.size_bytes,
         "sha256": sha256,
     }
 

@@ -27,7 +27,7 @@ from orchestrator.queries.errors import NotFound
 from orchestrator.services import artifacts, fencing
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.errors import Conflict, FieldError, Invalid
-from worker_agent.protocol.checkpoint import MARKER, Marker, order_of, problem_of
+from worker_agent.protocol.checkpoint import MARKER, Marker, is_name, order_of, problem_of
 from worker_agent.protocol.states import JobStatus
 
 MARKER_BYTES_MAX = 16_000_000
@@ -64,7 +64,7 @@ def offer(*, node: Node, replica_id: int, attempt: int, marker: bytes) -> Offere
 def take(*, node: Node, replica_id: int, attempt: int, name: str, file: str, chunks: Iterable[bytes]) -> None:
     """One file of a checkpoint whose marker was offered; raises as `offer` does, and `NoSpace`."""
     replica = fencing.sender(node=node, replica_id=replica_id, attempt=attempt)
-    folder = _incoming(replica, name) if _is_sound(name) else Path()
+    folder = _incoming(replica, name) if is_name(name) else Path()
     try:
         described = _read((folder / MARKER).read_bytes(), replica)
     except OSError as error:
@@ -113,14 +113,7 @@ def archive(*, user: job_queries.Person, job_id: int, checkpoint_id: int) -> tup
 def _complete(replica: Replica, described: Marker, folder: Path, marker: bytes) -> Checkpoint:
     """Row and folder together: if the rename fails, the row is not usable."""
     digest = hashlib.sha256(marker).hexdigest()
-    columns = checkpoint_registry.columns_of(
-        attempt=replica.attempt,
-        step=described.step,
-        epoch=described.epoch,
-        metrics=described.metrics,
-        size_bytes=described.size_bytes,
-        sha256=digest,
-    )
+    columns = checkpoint_registry.columns_of(described, attempt=replica.attempt, sha256=digest)
     with transaction.atomic():
         job = Job.objects.select_for_update().get(pk=replica.job_id)
         row, _ = Checkpoint.objects.update_or_create(
@@ -150,12 +143,6 @@ def _read(marker: bytes, replica: Replica) -> Marker:
     if problem:
         raise Invalid([FieldError("", f"This marker is not one of a checkpoint: {problem}.")])
     return described
-
-
-def _is_sound(name: str) -> bool:
-    with suppress(ValueError):
-        return bool(order_of(name))
-    return False
 
 
 def _incoming(replica: Replica, name: str) -> Path:
