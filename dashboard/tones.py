@@ -10,7 +10,7 @@ STATES_OF_TONES = {
     "teal": ("launching", "starting"),
     "blue": ("running", "held"),
     "violet": ("restarting", "draining"),
-    "amber": ("pausing", "paused", "cordoned", "dirty", "warning"),
+    "amber": ("pausing", "paused", "cordoned", "leaving", "dirty", "warning"),
     "green": ("succeeded", "completed", "ready", "success"),
     "red": ("failed", "lost", "error"),
 }

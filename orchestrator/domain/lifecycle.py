@@ -29,10 +29,13 @@ REPLICA_TRANSITIONS: dict[ReplicaStatus, frozenset[ReplicaStatus]] = {
     ReplicaStatus.LOST: frozenset(),
 }
 
+# From these a node returns, when its agent is back, to where it was.
+AGENT_AWAY = (NodeState.LEAVING, NodeState.LOST)
 NODE_TRANSITIONS: dict[NodeState, frozenset[NodeState]] = {
-    NodeState.READY: frozenset({NodeState.CORDONED, NodeState.DRAINING, NodeState.LOST}),
-    NodeState.CORDONED: frozenset({NodeState.READY, NodeState.DRAINING, NodeState.LOST}),
-    NodeState.DRAINING: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.LOST}),
+    NodeState.READY: frozenset({NodeState.CORDONED, NodeState.DRAINING, *AGENT_AWAY}),
+    NodeState.CORDONED: frozenset({NodeState.READY, NodeState.DRAINING, *AGENT_AWAY}),
+    NodeState.DRAINING: frozenset({NodeState.READY, NodeState.CORDONED, *AGENT_AWAY}),
+    NodeState.LEAVING: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.DRAINING, NodeState.LOST}),
     NodeState.LOST: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.DRAINING}),
 }
 

@@ -136,7 +136,7 @@ class Node(models.Model):
 
     `inventory` is `protocol.reports.Inventory` as plain JSON, `sample` the latest `protocol.reports.Sample`.
     `holding` is what its agent said last that it holds (`protocol.reports.RunningReplica` as plain JSON).
-    `state_before_lost` is where a node returns to when it speaks again. `dirty` are its `Dirty` devices and ports.
+    `state_before_away` is where a node returns to when its agent is back. `dirty` are its `Dirty` devices and ports.
     """
 
     id = models.CharField(primary_key=True, max_length=12, default=new_node_id, editable=False)
@@ -147,7 +147,7 @@ class Node(models.Model):
         max_length=10, choices=[(s.value, s.value) for s in NodeState], default=NodeState.READY.value
     )
     state_reason = models.CharField(max_length=400, blank=True)
-    state_before_lost = models.CharField(max_length=10, blank=True)
+    state_before_away = models.CharField(max_length=10, blank=True)
     key = models.BinaryField(max_length=32, editable=False)
     inventory = models.JSONField(default=dict, blank=True)
     sample = models.JSONField(default=dict, blank=True)

@@ -13,6 +13,7 @@ from django.db.models import F
 
 from orchestrator import live
 from orchestrator.domain.lifecycle import (
+    AGENT_AWAY,
     JOB_TRANSITIONS,
     NODE_TRANSITIONS,
     REPLICA_TRANSITIONS,
@@ -60,8 +61,9 @@ def move_node(
     *, node: Node, to: NodeState, now: datetime, reason: str, actor: User | None = None, text: str = ""
 ) -> None:
     """Move a node; `reason` is what the node's page shows, `text` the event (the reason when empty)."""
-    before = node.state if to is NodeState.LOST else ""
-    _move(node, NODE_TRANSITIONS, "state", to, {"state_reason": reason[:400], "state_before_lost": before})
+    stood = node.state_before_away if node.state in AGENT_AWAY else node.state
+    before = stood if to in AGENT_AWAY else ""
+    _move(node, NODE_TRANSITIONS, "state", to, {"state_reason": reason[:400], "state_before_away": before})
     record(kind=f"node_{to.value}", text=text or reason, node=node, actor=actor)
     announce_node(node)
 

@@ -30,6 +30,7 @@ from worker_agent.protocol.records import Exit, Log, Points, Record
 from worker_agent.protocol.reports import (
     REPORTS_KEY,
     Ack,
+    Goodbye,
     Heartbeat,
     Hello,
     Probed,
@@ -116,6 +117,7 @@ class ControlPlane:
         self.artifacts: dict[str, tuple[bytes, str]] = {}
         self.acks: dict[int, str] = {}
         self.hellos: list[Hello] = []
+        self.goodbyes: list[Goodbye] = []
         self.beats: list[Heartbeat] = []
         self.probed: list[Probed] = []
         self.streams: dict[str, list[Record]] = {}
@@ -227,6 +229,8 @@ class ControlPlane:
         match report:
             case Hello():
                 self.hellos.append(report)
+            case Goodbye():
+                self.goodbyes.append(report)
             case Heartbeat():
                 self.beats.append(report)
             case Ack():

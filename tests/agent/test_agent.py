@@ -198,8 +198,10 @@ def test_training_outlives_the_agent_and_is_found_again(
     agent.kill()
     assert is_running(pid)
     agent = start()
+    assert not plane.goodbyes
     assert agent.terminate() == 0
     assert is_running(pid)
+    wait_until(lambda: len(plane.goodbyes) == 1)
     start()
     seen = len(plane.steps(7))
     wait_until(lambda: len(plane.steps(7)) > seen)

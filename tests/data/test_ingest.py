@@ -19,7 +19,7 @@ from tests.data.test_exactly_once import loss_of
 from tests.factories import make_inventory, make_node, make_replica
 from worker_agent.protocol.envelope import seal
 from worker_agent.protocol.records import Points
-from worker_agent.protocol.reports import REPORTS_KEY, Hello, RunningReplica, acks_key
+from worker_agent.protocol.reports import REPORTS_KEY, Goodbye, Hello, Report, RunningReplica, acks_key
 from worker_agent.protocol.states import NodeState, ReplicaStatus
 
 pytestmark = pytest.mark.django_db
@@ -207,12 +207,33 @@ def test_a_sample_that_json_cannot_carry_is_kept(redis: FakeRedis, step: Step) -
 
 @pytest.mark.parametrize("before", [NodeState.READY, NodeState.CORDONED, NodeState.DRAINING])
 def test_a_lost_node_that_speaks_stands_where_it_stood(redis: FakeRedis, step: Step, before: NodeState) -> None:
-    node = make_node(state=NodeState.LOST.value, state_before_lost=before.value)
+    node = make_node(state=NodeState.LOST.value, state_before_away=before.value)
     put(redis, node, heartbeat(node))
     step()
     node.refresh_from_db()
-    assert (node.state, node.state_before_lost) == (before.value, "")
-    assert node.events.get().text == f"{node.name} is heard of again."
+    assert (node.state, node.state_before_away) == (before.value, "")
+    assert node.events.get().text == f"{node.name} is back."
+
+
+@pytest.mark.parametrize("before", [NodeState.READY, NodeState.CORDONED, NodeState.DRAINING])
+def test_a_node_whose_agent_says_goodbye_is_leaving_until_an_agent_says_hello(
+    redis: FakeRedis, step: Step, before: NodeState
+) -> None:
+    node = make_node(state=before.value)
+    hello = Hello(node_id=node.pk, address=node.address, inventory=make_inventory(slots=2))
+
+    def state_after(*reports: Report) -> tuple[str, str]:
+        for report in reports:
+            put(redis, node, report)
+        step()
+        node.refresh_from_db()
+        return node.state, node.state_before_away
+
+    assert state_after(Goodbye(node_id=node.pk)) == (NodeState.LEAVING, before)
+    assert state_after(heartbeat(node), Goodbye(node_id=node.pk)) == (NodeState.LEAVING, before)
+    assert state_after(hello, heartbeat(node)) == (before, "")
+    assert state_after(Goodbye(node_id=node.pk), hello, heartbeat(node)) == (before, "")
+    assert state_after(hello, heartbeat(node), Goodbye(node_id=node.pk)) == (NodeState.LEAVING, before)
 
 
 def test_hello_brings_inventory_and_address(redis: FakeRedis, step: Step) -> None:

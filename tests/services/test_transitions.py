@@ -5,7 +5,13 @@ from itertools import product
 import pytest
 
 from orchestrator import live
-from orchestrator.domain.lifecycle import JOB_TRANSITIONS, NODE_TRANSITIONS, REPLICA_TRANSITIONS, TERMINAL_JOB
+from orchestrator.domain.lifecycle import (
+    AGENT_AWAY,
+    JOB_TRANSITIONS,
+    NODE_TRANSITIONS,
+    REPLICA_TRANSITIONS,
+    TERMINAL_JOB,
+)
 from orchestrator.models import Event, Job, Node, Replica
 from orchestrator.services.transitions import IllegalTransition, StaleTransition, move_job, move_node, move_replica
 from tests.factories import make_job, make_node, make_replica
@@ -46,10 +52,18 @@ def test_every_pair_of_node_states(was, to, now):
         move_node(node=node, to=to, now=now, reason="because")
         row = Node.objects.get(pk=node.pk)
         assert (row.state, row.state_reason) == (to, "because")
-        assert row.state_before_lost == (was if to is NodeState.LOST else "")
+        if was not in AGENT_AWAY:
+            assert row.state_before_away == (was if to in AGENT_AWAY else "")
     else:
         with pytest.raises(IllegalTransition):
             move_node(node=node, to=to, now=now, reason="because")
+
+
+def test_a_node_that_left_and_is_lost_remembers_where_it_stood_before_both(now):
+    node = make_node(state=NodeState.CORDONED.value)
+    for to in AGENT_AWAY:
+        move_node(node=node, to=to, now=now, reason="because")
+        assert node.state_before_away == NodeState.CORDONED
 
 
 def test_the_second_mover_is_told(now):

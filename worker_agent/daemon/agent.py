@@ -31,7 +31,7 @@ from worker_agent.daemon.transfer.shipping_plan import ShippingPlan
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine import cgroup
 from worker_agent.protocol.commands import Launch, Probe, Stop, WithdrawProbe
-from worker_agent.protocol.reports import Ack, Heartbeat, Hello, RunningReplica
+from worker_agent.protocol.reports import Ack, Goodbye, Heartbeat, Hello, RunningReplica
 from worker_agent.replica.cleanup import GROUP_PREFIX
 from worker_agent.replica.lease import LeaseKeeper
 
@@ -103,6 +103,7 @@ class Agent:
     def close(self, *, end_replicas: bool) -> None:
         """Leave: replicas are ended, or go on and are found again by the next agent."""
         self._events.put(core.ShutdownRequested(end_replicas=end_replicas))
+        self._shipper.report(Goodbye(node_id=self._identity.node_id))
         if end_replicas:
             self._wait_for_ends()
         self._commands.close()

@@ -85,6 +85,12 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     inventory: Inventory
 
 
+class Goodbye(msgspec.Struct, frozen=True, kw_only=True, tag="goodbye"):
+    """The agent has been told to end: it takes no launch any more. What it holds it reports until it is gone."""
+
+    node_id: str
+
+
 class ReplicaLeftovers(msgspec.Struct, frozen=True, kw_only=True):
     """What an ended replica could not give back is looked at again and again. None: it is all gone by now."""
 
@@ -141,4 +147,4 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
     tried: bool = False
 
 
-Report = Hello | Heartbeat | Ack | Records | Probed
+Report = Hello | Goodbye | Heartbeat | Ack | Records | Probed

@@ -82,11 +82,12 @@ class ReplicaStatus(StrEnum):
 
 
 class NodeState(StrEnum):
-    """What a node may be used for. LOST means its agent has been silent too long."""
+    """What a node may be used for. LEAVING: its agent has said that it ends. LOST: it has been silent too long."""
 
     READY = "ready"
     CORDONED = "cordoned"
     DRAINING = "draining"
+    LEAVING = "leaving"
     LOST = "lost"
 
 

@@ -11,6 +11,7 @@ import msgspec
 from django.db import transaction
 
 from orchestrator import live, series
+from orchestrator.domain.lifecycle import AGENT_AWAY
 from orchestrator.models import Node, Replica
 from orchestrator.services import transitions
 from orchestrator.services.gang import gang
@@ -21,7 +22,7 @@ from orchestrator.services.nodes import dirty
 from orchestrator.services.trials import probing
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.joining import is_in_range
-from worker_agent.protocol.reports import Ack, Heartbeat, Hello, Probed, Records, Report, Sample
+from worker_agent.protocol.reports import Ack, Goodbye, Heartbeat, Hello, Probed, Records, Report, Sample
 from worker_agent.protocol.states import NodeState
 
 CLOCK_TRUSTED_S = 300.0
@@ -30,6 +31,9 @@ CLOCK_TRUSTED_S = 300.0
 def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
     """Store a batch; returns which part of each stream the nodes may forget."""
     hellos = {node.pk: (node, report) for node, report in batch if isinstance(report, Hello)}
+    left = {
+        node.pk: (node, isinstance(report, Goodbye)) for node, report in batch if isinstance(report, Hello | Goodbye)
+    }
     heartbeats = [(node, report) for node, report in batch if isinstance(report, Heartbeat)]
     slices = [(node, report) for node, report in batch if isinstance(report, Records)]
     with transaction.atomic():
@@ -40,8 +44,11 @@ def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
         for node, heartbeat in heartbeats:
             dirty.update(node=node, leftovers=heartbeat.leftovers)
         for node in {node.pk: node for node, _ in [*hellos.values(), *heartbeats]}.values():
-            if node.state == NodeState.LOST:
+            if node.state == NodeState.LOST or (node.state == NodeState.LEAVING and node.pk in hellos):
                 _welcome_back(node, now=now)
+        for node, has_left in left.values():
+            if has_left and node.state not in AGENT_AWAY:
+                _part(node, now=now)
         for node, report in batch:
             if isinstance(report, Ack):
                 gang.on_ack(node=node, command_id=report.command_id, refused=report.refused, now=now)
@@ -115,7 +122,15 @@ def _load(node: Node, sample: Sample, now: datetime) -> list[series.Addition]:
     return [series.Addition(owner, name, series.curve_of([0], [at], [value])) for name, value in values.items()]
 
 
+def _part(node: Node, *, now: datetime) -> None:
+    """An agent ends in good order. What it left running is found again by the next one, or given up when it is lost."""
+    reason = f"Its agent was told to end at {now:%H:%M:%S} UTC"
+    transitions.move_node(
+        node=node, to=NodeState.LEAVING, now=now, reason=reason, text=f"{node.name} is leaving. {reason}."
+    )
+
+
 def _welcome_back(node: Node, *, now: datetime) -> None:
-    """A node that was given up speaks again: it stands where it stood before."""
-    to = NodeState(node.state_before_lost or NodeState.READY)
-    transitions.move_node(node=node, to=to, now=now, reason="", text=f"{node.name} is heard of again.")
+    """The agent of a node that had left or was given up is back: the node stands where it stood before."""
+    to = NodeState(node.state_before_away or NodeState.READY)
+    transitions.move_node(node=node, to=to, now=now, reason="", text=f"{node.name} is back.")

@@ -106,6 +106,8 @@ def _move(node_id: str, to: NodeState, by: User, reason: str, word: str) -> Node
         return node
     if node.state == NodeState.LOST:
         raise Conflict(f"{node.name} is lost: its agent has not been heard of. Start the agent, or remove the node.")
+    if node.state == NodeState.LEAVING:
+        raise Conflict(f"{node.name} is leaving: its agent was told to end. Start the agent, or remove the node.")
     text = f"{node.name} was {word} by {by.get_username()}{_because(reason)}."
     try:
         with transaction.atomic():

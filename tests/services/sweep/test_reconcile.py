@@ -38,7 +38,7 @@ def test_a_silent_node_is_lost_with_its_replicas_and_their_jobs_are_launched_aga
     reconcile.sweep(now=moment)
     refreshed(job, [first, second])
     node = Node.objects.get(pk=second.node_id)
-    assert (node.state, node.state_before_lost) == (NodeState.LOST, NodeState.READY)
+    assert (node.state, node.state_before_away) == (NodeState.LOST, NodeState.READY)
     assert node.state_reason == "Not heard of for 11 s (last at 12:00:00 UTC)."
     assert (second.status, second.cause, second.held) == (ReplicaStatus.LOST, Cause.NODE_LOST, False)
     assert (job.status, job.cause) == (JobStatus.RESTARTING, Cause.NODE_LOST)

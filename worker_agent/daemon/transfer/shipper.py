@@ -23,7 +23,7 @@ from redis.retry import Retry
 
 from worker_agent.daemon.core import ReplicaKey
 from worker_agent.daemon.transfer.shipping_plan import Channel, ShippingPlan
-from worker_agent.protocol.reports import REPORTS_KEY, Ack, Heartbeat, Hello, Probed, Report, acks_key
+from worker_agent.protocol.reports import REPORTS_KEY, Ack, Goodbye, Heartbeat, Hello, Probed, Report, acks_key
 from worker_agent.replica.lease import LeaseKeeper, since_boot_s
 from worker_agent.replica.spool import notify
 
@@ -120,7 +120,7 @@ class Shipper:
         self._channel = channel
         self._hello = hello
         self._notify_path = notify_path
-        self._reports: deque[Ack | Probed] = deque(maxlen=REPORTS_KEPT)
+        self._reports: deque[Ack | Probed | Goodbye] = deque(maxlen=REPORTS_KEPT)
         self._heartbeat: Heartbeat | None = None
         self._changes: deque[Callable[[], None]] = deque()
         self._drained = threading.Event()
@@ -142,7 +142,7 @@ class Shipper:
         """End with a replica's streams."""
         self._changes.append(partial(self._plan.drop, key))
 
-    def report(self, report: Ack | Probed) -> None:
+    def report(self, report: Ack | Probed | Goodbye) -> None:
         """Send a report; kept while Redis is away."""
         self._reports.append(report)
         self.wake()
