@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import ctypes
 import fcntl
+import math
 import os
 import select
 import signal
@@ -86,7 +87,7 @@ class _Shim:
         self._folder = Path(plan.folder)
         self._stream = ShimStream(plan)
         self._stop: StopRequest | None = None
-        self._kill_at: float | None = None
+        self._kill_at = math.inf
         self._killed = False
         self._child = 0
         self._status: ExitStatus | None = None
@@ -99,7 +100,8 @@ class _Shim:
         me = identify(os.getpid())
         if me is None:
             raise RuntimeError("this process has no entry in /proc")
-        _become_subreaper()
+        # Orphans among our descendants become our children, so that none escapes by forking twice.
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         with _signals_as_bytes() as signals:
             write_shim_state(self._folder, ShimState(shim=me))
             self._stop = read_stop(self._folder) or self._lease.overdue_stop()
@@ -157,17 +159,18 @@ class _Shim:
     def _watch(self, output: int, signals: int) -> ExitStatus:
         """Until the training process has ended: take its output once a tick, pass on a stop, keep the limits."""
         limit_s = self._plan.launch.spec.time_limit_s
-        ends_at = time.monotonic() + limit_s if limit_s else None
+        ends_at = time.monotonic() + (limit_s or math.inf)
         read_at = 0.0
         is_open = True
         while self._status is None:
             now = time.monotonic()
-            times = [now + _IDLE_S, ends_at, self._kill_at, read_at if is_open and read_at > now else None]
-            if self._stream.is_waiting:
-                times.append(now + _TICK_S)
-            wait_s = min(at for at in times if at is not None) - now
-            watched = [signals, output] if is_open and read_at <= now else [signals]
-            ready, _, _ = select.select(watched, [], [], max(0.0, wait_s))
+            look_at = min(now + (_TICK_S if self._stream.is_waiting else _IDLE_S), ends_at, self._kill_at)
+            watched = [signals]
+            if is_open and read_at <= now:
+                watched.append(output)
+            elif is_open:
+                look_at = min(look_at, read_at)
+            ready, _, _ = select.select(watched, [], [], max(0.0, look_at - now))
             now = time.monotonic()
             self._memory_kills.update(now=now)
             if output in ready:
@@ -175,8 +178,8 @@ class _Shim:
                 read_at = now + _TICK_S
             if signals in ready:
                 self._on_signals(os.read(signals, 4096))
-            if ends_at is not None and now >= ends_at:
-                ends_at = None
+            if now >= ends_at:
+                ends_at = math.inf
                 self._begin_stop(
                     StopRequest(
                         at=time.time(),
@@ -187,7 +190,7 @@ class _Shim:
                 )
             if (overdue := self._lease.overdue_stop()) is not None:
                 self._begin_stop(overdue)
-            if self._kill_at is not None and now >= self._kill_at:
+            if now >= self._kill_at:
                 self._kill_at = now + _IDLE_S
                 self._kill_all()
             self._stream.store_output()
@@ -213,19 +216,15 @@ class _Shim:
         """SIGTERM to the group now, SIGKILL after the grace time. The first request's cause is kept (unless it was to
         save), on disk too: the training process looks there what is asked, or when its SIGTERM was taken away."""
         if request.stacks and self._stop is None and self._status is None:
-            self._kernel_saw = self._take_stacks(why=request.reason)
+            launch, artifacts = self._plan.launch, Path(self._plan.artifacts)
+            path = artifacts / stacks.artifact_name(launch.role, launch.index)
+            self._kernel_saw = stacks.collect(self._child, folder=self._folder, path=path, why=request.reason)
         if self._stop is None or self._stop.yields_to(request):
             self._stop = request
         write_stop(self._folder, request)
-        kill_at = time.monotonic() + request.grace_s
-        self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
+        self._kill_at = min(self._kill_at, time.monotonic() + request.grace_s)
         if self._status is None:
             signal_group(self._child, signal.SIGTERM)
-
-    def _take_stacks(self, *, why: str) -> str:
-        launch = self._plan.launch
-        path = Path(self._plan.artifacts) / stacks.artifact_name(launch.role, launch.index)
-        return stacks.collect(self._child, folder=self._folder, path=path, why=why)
 
     def _reap(self) -> None:
         """Take the exit status of the training process, and of descendants that became ours."""
@@ -271,11 +270,6 @@ def _signals_as_bytes() -> Iterator[int]:
         signal.set_wakeup_fd(-1)
         os.close(reading)
         os.close(writing)
-
-
-def _become_subreaper() -> None:
-    """Orphans among our descendants become our children, so that none escapes by forking twice."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def main() -> None:

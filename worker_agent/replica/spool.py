@@ -18,6 +18,7 @@ import socket
 import struct
 import time
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,8 @@ _ACKNOWLEDGED = "acknowledged"
 _HEADER = struct.Struct("<II")
 HEADER_BYTES = _HEADER.size
 _NAME_DIGITS = 20
+# Enough for a damaged record and the one behind it.
+_READ_BYTES = 3 * (MAX_RECORD_BYTES + HEADER_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,71 +168,55 @@ class Reader:
         offsets: list[int] = []
         records: list[bytes] = []
         size_bytes = 0
-        while len(records) < max_records and size_bytes < max_bytes:
-            batch = self._read_segment(max_records=max_records - len(records), max_bytes=max_bytes - size_bytes)
-            if not batch.records or (records and size_bytes + sum(map(len, batch.records)) > max_bytes):
+        for payload, behind in self.records():
+            size_bytes += len(payload)
+            if records and size_bytes > max_bytes:
                 break
-            self.offset = batch.end
-            offsets += batch.offsets
-            records += batch.records
-            size_bytes += sum(map(len, batch.records))
+            self.offset = behind
+            offsets.append(behind)
+            records.append(payload)
+            if len(records) == max_records:
+                break
         return Slice(start=start, end=self.offset, offsets=offsets, records=records)
 
-    def _read_segment(self, *, max_records: int, max_bytes: int) -> Slice:
-        """Whole records of the one segment that holds `offset` (or the damaged stretch that begins there)."""
+    def records(self) -> Iterator[tuple[bytes, int]]:
+        """Each whole record from `offset` on, or the gap in its place, and the offset behind it."""
         at = self.offset
-        starts = _segment_starts(self._folder)
-        earlier = [start for start in starts if start <= at]
-        following = next((start for start in starts if start > at), None)
-        if not earlier:
-            return self._hole(at, following)
-        path = _segment_path(self._folder, earlier[-1])
-        with path.open("rb") as file:
-            file.seek(at - earlier[-1])
-            data = file.read(max_bytes + 2 * (MAX_RECORD_BYTES + _HEADER.size))
-        offsets: list[int] = []
-        records: list[bytes] = []
-        position = size_bytes = 0
-        while len(records) < max_records:
-            payload = _record_at(data, position)
-            if payload is None or (records and size_bytes + len(payload) > max_bytes):
-                break
-            size_bytes += len(payload)
-            position += _HEADER.size + len(payload)
-            offsets.append(at + position)
-            records.append(payload)
-        if records:
-            return Slice(start=at, end=at + position, offsets=offsets, records=records)
-        behind = _behind_damage(data)
-        if behind is not None:
-            return self._hole(at, at + behind)
-        return self._hole(at, following)
-
-    def _hole(self, at: int, until: int | None) -> Slice:
-        """What cannot be read any more, counted; nothing at all when it may yet become whole (`until` None)."""
-        if until is None:
-            return Slice(start=at, end=at, offsets=[], records=[])
-        gap = Gap(at=self._folder.stat().st_mtime, size_bytes=until - at, reason="damaged on the node's disk")
-        return Slice(start=at, end=until, offsets=[until], records=[encode(gap)])
+        while True:
+            starts = _segment_starts(self._folder)
+            earlier = [start for start in starts if start <= at]
+            data = b""
+            if earlier:
+                with _segment_path(self._folder, earlier[-1]).open("rb") as file:
+                    file.seek(at - earlier[-1])
+                    data = file.read(_READ_BYTES)
+            position = 0
+            while (payload := _record_at(data, position)) is not None:
+                position += HEADER_BYTES + len(payload)
+                yield payload, at + position
+            if position == 0:
+                until = _end_of_damage(data, at, following=next((start for start in starts if start > at), None))
+                if until is None:
+                    return
+                gap = Gap(at=self._folder.stat().st_mtime, size_bytes=until - at, reason="damaged on the node's disk")
+                yield encode(gap), until
+                position = until - at
+            at += position
 
 
 def stream_length(folder: Path | str) -> int:
     """The offset behind the last whole record of a stream; 0 when there is none."""
     starts = _segment_starts(Path(folder))
-    reader = Reader(folder, starts[-1] if starts else 0)
-    while reader.read().records:
-        pass
-    return reader.offset
+    end = starts[-1] if starts else 0
+    for _, behind in Reader(folder, end).records():
+        end = behind
+    return end
 
 
 def last_records(folder: Path | str, *, segments: int = 2) -> list[bytes]:
     """The whole records of the last segments, oldest first: enough for what a process said last."""
     starts = _segment_starts(Path(folder))[-segments:]
-    reader = Reader(folder, starts[0] if starts else 0)
-    records: list[bytes] = []
-    while batch := reader.read().records:
-        records += batch
-    return records
+    return [payload for payload, _ in Reader(folder, starts[0] if starts else 0).records()]
 
 
 def notify(path: str) -> None:
@@ -252,22 +239,24 @@ def _segment_path(folder: Path, start: int) -> Path:
 
 def _record_at(data: bytes, position: int) -> bytes | None:
     """The record that begins at `position` when it is whole and undamaged."""
-    if len(data) - position < _HEADER.size:
+    if len(data) - position < HEADER_BYTES:
         return None
     size, crc = _HEADER.unpack_from(data, position)
-    begin = position + _HEADER.size
+    begin = position + HEADER_BYTES
     if not 0 < size <= MAX_RECORD_BYTES or len(data) - begin < size:
         return None
     payload = data[begin : begin + size]
     return payload if zlib.crc32(payload) == crc else None
 
 
-def _behind_damage(data: bytes) -> int | None:
-    """Where a whole record follows the damaged one at the start of `data`; None when nothing proves it damaged."""
-    if len(data) < _HEADER.size:
-        return None
-    behind: int = _HEADER.size + _HEADER.unpack_from(data)[0]
-    return behind if _record_at(data, behind) is not None else None
+def _end_of_damage(data: bytes, at: int, *, following: int | None) -> int | None:
+    """Where reading goes on behind what is not whole at the offset `at`, where `data` begins: at a whole record behind
+    it, else with the segment `following`; None where it may yet become whole."""
+    if len(data) >= HEADER_BYTES:
+        behind: int = HEADER_BYTES + _HEADER.unpack_from(data)[0]
+        if _record_at(data, behind) is not None:
+            return at + behind
+    return following
 
 
 def _write_all(file: int, data: bytearray) -> None:

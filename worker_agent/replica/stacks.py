@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -120,12 +120,10 @@ def describe(threads: Iterable[Thread]) -> str:
 
 
 def _thread(place: Path, tid: int) -> Thread | None:
-    try:
-        fields = (place / "stat").read_text()
-        name = (place / "comm").read_text().strip()
-    except OSError:
+    fields = _read(place / "stat")
+    if not fields:
         return None
-    waits_in, stack = _read(place / "wchan"), _read(place / "stack")
+    name, waits_in, stack = (_read(place / file) for file in ("comm", "wchan", "stack"))
     return Thread(tid, name, fields[fields.rindex(")") + 2], "" if waits_in == "0" else waits_in, stack)
 
 
@@ -146,11 +144,10 @@ def _ask_for_stacks(pid: int, answers: Path, *, suspended: bool) -> str:
     if suspended:
         note = "The process was suspended and could not answer; these are its first words after it was continued.\n"
         _signal(pid, signal.SIGCONT)
-    _until(lambda: _size(answers) > before, deadline)
-    size, quiet_since = -1, time.monotonic()
-    while time.monotonic() < deadline and time.monotonic() - quiet_since < _QUIET_S:
+    size, grown_at = before, float("inf")
+    while time.monotonic() < min(deadline, grown_at + _QUIET_S):
         if size != (size := _size(answers)):
-            quiet_since = time.monotonic()
+            grown_at = time.monotonic()
         time.sleep(_POLL_S)
     with contextlib.suppress(OSError), answers.open("rb") as file:
         file.seek(before)
@@ -202,8 +199,3 @@ def _size(path: Path) -> int:
     with contextlib.suppress(OSError):
         return path.stat().st_size
     return 0
-
-
-def _until(true: Callable[[], bool], deadline: float) -> None:
-    while not true() and time.monotonic() < deadline:
-        time.sleep(_POLL_S)

@@ -133,15 +133,14 @@ def judge(
 
 def _unexplained(end: partial[Ending], status: ExitStatus, last_lines: str) -> tuple[Ending, str]:
     """The end of a process that said nothing of it; the last lines of its output may."""
-    lost_peer = _LOST_A_PEER.search(last_lines) is not None
+    end = partial(end, last_lines=last_lines)
     if status.signal == signal.SIGTERM:
-        ending = end(cause=Cause.PREEMPTED, last_lines=last_lines)
-        return ending, "A SIGTERM that Trainyard did not send ended it."
+        return end(cause=Cause.PREEMPTED), "A SIGTERM that Trainyard did not send ended it."
+    lost_peer = status.signal in (None, signal.SIGABRT) and _LOST_A_PEER.search(last_lines) is not None
     if status.signal is None:
-        ending = end(cause=Cause.EXIT_CODE, lost_peer=lost_peer, last_lines=last_lines)
+        ending = end(cause=Cause.EXIT_CODE, lost_peer=lost_peer)
         return ending, f"The process ended with {ending.how}."
-    is_abort = status.signal == signal.SIGABRT
-    ending = end(cause=Cause.SIGNAL, lost_peer=lost_peer and is_abort, last_lines=last_lines)
+    ending = end(cause=Cause.SIGNAL, lost_peer=lost_peer)
     return ending, f"The process was killed by {ending.how}."
 
 
