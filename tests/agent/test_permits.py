@@ -58,10 +58,10 @@ def test_a_permit_is_renewed_and_what_was_withdrawn_or_is_gone_stays_so(server: 
         agents.renew([7, 8])
         assert 3 < client.ttl(permit_key(7)) <= PERMIT_S
         assert not client.exists(permit_key(8))
-    assert permits.look_up(LAUNCH) is True
+    assert permits.is_permitted(LAUNCH) is True
     agents.withdraw([7])
     agents.renew([7])
-    assert permits.look_up(LAUNCH) is False
+    assert permits.is_permitted(LAUNCH) is False
 
 
 def test_without_redis_nothing_is_permitted_and_nothing_counts_as_withdrawn(server: RedisServer) -> None:
@@ -69,7 +69,7 @@ def test_without_redis_nothing_is_permitted_and_nothing_counts_as_withdrawn(serv
     send()
     server.kill()
     assert not permits.is_permitted(LAUNCH)
-    assert permits.look_up(LAUNCH) is None
+    assert permits.is_permitted(LAUNCH) is None
     with pytest.raises(agents.NotSent):
         agents.withdraw([7])
     with pytest.raises(agents.NotSent):

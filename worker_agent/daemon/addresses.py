@@ -47,26 +47,24 @@ def with_current_address(identity: AgentIdentity) -> AgentIdentity:
     if identity.address_given:
         return identity
     network = _network(identity)
-    address = identity.address
+    towards = address = ""
+    with contextlib.suppress(OSError):
+        towards = address_towards(identity.url)
     try:
-        towards = ""
-        with contextlib.suppress(OSError):
-            towards = address_towards(identity.url)
-        found = choose_address(own_addresses(), towards=towards, network=network, machine=identity.node_name)
-        address = found or address
+        address = choose_address(own_addresses(), towards=towards, network=network, machine=identity.node_name)
     except NoAddress as error:
-        log.warning("the address stays", address=address, reason=str(error))
+        log.warning("the address stays", address=identity.address, reason=str(error))
     return msgspec.structs.replace(
-        identity, address=address, interface=network.interface, address_range=network.address_range
+        identity,
+        address=address or identity.address,
+        interface=network.interface,
+        address_range=network.address_range,
     )
 
 
 def _network(identity: AgentIdentity) -> Network:
     """What the cluster asks for, as the control plane says, or as it said last."""
     control_plane = ControlPlane(identity.url, node_id=identity.node_id, key=identity.key)
-    try:
+    with contextlib.closing(control_plane), contextlib.suppress(Unreachable, Rejected):
         return control_plane.network()
-    except (Unreachable, Rejected):
-        return Network(cluster=identity.cluster, interface=identity.interface, address_range=identity.address_range)
-    finally:
-        control_plane.close()
+    return Network(cluster=identity.cluster, interface=identity.interface, address_range=identity.address_range)

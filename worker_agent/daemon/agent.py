@@ -69,7 +69,7 @@ class Agent:
             CheckpointCache(self._control_plane),
             self._zygotes,
             self._events.put,
-            permitted=permits.look_up,
+            permitted=permits.is_permitted,
             position_is_known=shipping.position_is_known,
         )
         self._shipper = Shipper(
@@ -181,12 +181,12 @@ class Agent:
     def _beat(self) -> None:
         """Every heartbeat: the machine's load, and every replica that is held with its own."""
         sampler = Sampler(self._devices)
-        loads: dict[int, ReplicaLoad] = {}
+        loads: dict[core.ReplicaKey, ReplicaLoad] = {}
         while not self._closing.wait(self._identity.heartbeat_s):
             try:
                 held = list(self._core.held.items())
-                loads = {replica.pid: loads.get(replica.pid) or ReplicaLoad() for _, replica in held if replica.pid}
-                replicas = [_running(key, replica, loads) for key, replica in held]
+                loads = {key: loads.get(key) or ReplicaLoad() for key, _ in held}
+                replicas = [_running(key, replica, loads[key]) for key, replica in held]
                 leftovers = self._leftovers.check(now=time.monotonic())
                 sample = sampler.sample(at=time.time())
             except Exception:  # a node that says nothing any more is given up with all that runs there
@@ -204,9 +204,8 @@ class Agent:
             time.sleep(_POLL_S)
 
 
-def _running(key: core.ReplicaKey, replica: core.HeldReplica, loads: dict[int, ReplicaLoad]) -> RunningReplica:
-    load = loads.get(replica.pid)
-    cpu_percent, memory_bytes = load.measure(replica.pid) if load is not None else (0.0, 0)
+def _running(key: core.ReplicaKey, replica: core.HeldReplica, load: ReplicaLoad) -> RunningReplica:
+    cpu_percent, memory_bytes = load.measure(replica.pid)
     return RunningReplica(
         replica_id=key.replica_id,
         attempt=key.attempt,

@@ -30,10 +30,11 @@ log = structlog.get_logger("commands")
 
 
 class CommandReceiver:
-    """Lets genuine commands in, once each, and launches only if `is_permitted` says that they are still wanted."""
+    """Lets genuine commands in, once each, and launches only if `is_permitted` says that they are still wanted. Where
+    it cannot say so (None), the command is not acknowledged, and comes again if wanted."""
 
     def __init__(
-        self, identity: AgentIdentity, handle: Callable[[Command], None], is_permitted: Callable[[Launch], bool]
+        self, identity: AgentIdentity, handle: Callable[[Command], None], is_permitted: Callable[[Launch], bool | None]
     ) -> None:
         self._identity = identity
         self._handle = handle

@@ -30,11 +30,9 @@ class Devices:
 
     def __init__(self) -> None:
         self._handles: list[object] = []
-        try:
+        with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlInit()
             self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        except pynvml.NVMLError:
-            self._handles = []
 
     def slots(self, cpu_slots: int) -> list[Device]:
         """The device slots: real GPUs, or `cpu_slots` CPU slots (0: one per core, at least two) where none are."""
@@ -125,7 +123,8 @@ class ReplicaLoad:
         self._known: dict[int, psutil.Process] = {}
 
     def measure(self, pid: int) -> tuple[float, int]:
-        """CPU percent (100 is one core) since the last call, and resident bytes, of `pid` and its descendants."""
+        """CPU percent (100 is one core) since the last call, and resident bytes, of `pid` and its descendants;
+        nothing where there is no such process."""
         try:
             root = psutil.Process(pid)
             members = [root, *root.children(recursive=True)]
@@ -141,10 +140,9 @@ class ReplicaLoad:
 
 
 def _text_in(file: Path) -> str:
-    try:
+    with contextlib.suppress(OSError):
         return file.read_text().strip()
-    except OSError:
-        return ""
+    return ""
 
 
 def _version(*packages: str) -> str:

@@ -16,11 +16,7 @@ class Permits:
     def __init__(self, redis_url: str) -> None:
         self._redis: Any = redis.Redis.from_url(redis_url, socket_timeout=5, socket_connect_timeout=5)
 
-    def is_permitted(self, launch: Launch) -> bool:
-        """False also where Redis does not answer: the command is not acknowledged then, and comes again if wanted."""
-        return self.look_up(launch) is True
-
-    def look_up(self, launch: Launch) -> bool | None:
+    def is_permitted(self, launch: Launch) -> bool | None:
         """What Redis says, None where it does not answer (after 5 s at the latest)."""
         try:
             allowed: bool = self._redis.get(permit_key(launch.command_id)) == PERMITTED

@@ -85,36 +85,26 @@ class _Replica:
             send_signal(self.shim, signal.SIGTERM)
 
 
+@dataclass(eq=False)
 class ReplicaRunner:
     """All replicas of this node; `post` takes the events for the core. `permitted` says whether a launch is still
     wanted, None while that cannot be known; `position_is_known` whether it is known how far a replica's streams are
     stored."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        code: ProgramStore,
-        checkpoints: CheckpointCache,
-        zygotes: Zygotes,
-        post: Callable[[Event], None],
-        *,
-        permitted: Callable[[Launch], bool | None],
-        position_is_known: Callable[[ReplicaKey], bool],
-    ) -> None:
-        self._journal = journal
-        self._code = code
-        self._checkpoints = checkpoints
-        self._zygotes = zygotes
-        self._post = post
-        self._permitted = permitted
-        self._position_is_known = position_is_known
-        self._replicas: dict[ReplicaKey, _Replica] = {}
+    journal: Journal
+    programs: ProgramStore
+    checkpoints: CheckpointCache
+    zygotes: Zygotes
+    post: Callable[[Event], None]
+    permitted: Callable[[Launch], bool | None]
+    position_is_known: Callable[[ReplicaKey], bool]
+    _replicas: dict[ReplicaKey, _Replica] = field(default_factory=dict, init=False)
 
     def spawn(self, launch: Launch, *, restored: bool = False) -> None:
         """Start the replica, or find the shim that an earlier agent started; in a thread of its own. One that was left
         by an earlier agent (`restored`) and has no shim is started if it is still wanted."""
         key = key_of(launch)
-        replica = _Replica(key, launch, self._journal.folder(key), restored)
+        replica = _Replica(key, launch, self.journal.folder(key), restored)
         self._replicas[key] = replica
         if read_stop(replica.folder) is not None:
             replica.stopping.set()
@@ -135,7 +125,7 @@ class ReplicaRunner:
         self, key: ReplicaKey, *, cause: Cause, message: str, left: Sequence[TrackedLeftover] = (), last_lines: str = ""
     ) -> None:
         """Say in the spool that it ended, when no shim did."""
-        spool = self._journal.spool(key)
+        spool = self.journal.spool(key)
         writer = Writer(spool / Stream.SHIM)
         ending, leftovers = Ending(cause=cause, last_lines=last_lines), [tracked.leftover for tracked in left]
         append_exit(writer, spool, ending=ending, message=message, leftovers=leftovers)
@@ -157,7 +147,7 @@ class ReplicaRunner:
             log.exception("replica could not be kept", replica=replica.key.replica_id)
             self.write_exit(replica.key, cause=Cause.LAUNCH_REFUSED, message=f"The agent could not start it: {error}.")
         del self._replicas[replica.key]
-        self._post(ReplicaEnded(replica.key))
+        self.post(ReplicaEnded(replica.key))
 
     def _check_permit(self, replica: _Replica) -> None:
         """Raises `Refused` when a launch that an earlier agent has not begun may have been given to another node, or is
@@ -165,7 +155,7 @@ class ReplicaRunner:
         """
         self._wait_for_acks(replica.key, wait=replica.stopping.wait)
         permitted = None
-        while not replica.stopping.is_set() and (permitted := self._permitted(replica.launch)) is None:
+        while not replica.stopping.is_set() and (permitted := self.permitted(replica.launch)) is None:
             replica.stopping.wait(WATCH_S)
         _check_stop(replica)
         if not permitted:
@@ -175,17 +165,17 @@ class ReplicaRunner:
         """What an earlier agent left is settled only when it is known how far it is stored: a power cut may have taken
         away what was shipped last, and what is written now has to come behind it. `wait(s)` pauses, and is true when
         nobody waits any more."""
-        while not self._position_is_known(key) and not wait(_FIRST_LOOK_S):
+        while not self.position_is_known(key) and not wait(_FIRST_LOOK_S):
             pass
 
     def _start(self, replica: _Replica) -> None:
         """Code, checkpoint, port, place for checkpoints, shim. Raises `Refused`."""
         launch = replica.launch
-        plan, path = self._journal.write_plan(launch)
+        plan, path = self.journal.write_plan(launch)
         try:
-            self._code.install(launch.spec.code, Path(plan.code), wait=replica.stopping.wait)
+            self.programs.install(launch.spec.code, Path(plan.code), wait=replica.stopping.wait)
             if launch.restore is not None and not launch.restore.folder:
-                self._checkpoints.fetch(launch.restore, Path(plan.restore), wait=replica.stopping.wait)
+                self.checkpoints.fetch(launch.restore, Path(plan.restore), wait=replica.stopping.wait)
         except (NotFetched, ArchiveRefused) as error:
             _check_stop(replica)
             raise Refused(Cause.LAUNCH_REFUSED, str(error)) from error
@@ -194,7 +184,7 @@ class ReplicaRunner:
         if launch.checkpoints and keeps_checkpoints(launch.spec):
             check_checkpoint_place(launch)
         _check_stop(replica)
-        pid = self._zygotes.start_shim(path, launch, wait=replica.stopping.wait)
+        pid = self.zygotes.start_shim(path, launch, wait=replica.stopping.wait)
         self._adopt(replica, identify(pid))
 
     def _adopt(self, replica: _Replica, shim: Identity | None) -> None:
@@ -217,7 +207,7 @@ class ReplicaRunner:
                 return
             if not is_told and state is not None and state.child_pid:
                 is_told = True
-                self._post(ReplicaStarted(replica.key, state.child_pid))
+                self.post(ReplicaStarted(replica.key, state.child_pid))
             if time.monotonic() > replica.overdue_at:
                 log.warning("shim is overdue and is killed", replica=replica.key.replica_id, pid=shim.pid)
                 send_signal(shim, signal.SIGKILL)
@@ -227,7 +217,7 @@ class ReplicaRunner:
     def _settle(self, replica: _Replica) -> None:
         """The shim is gone. If it left no Exit record, end what it left behind and write an honest one."""
         key = replica.key
-        if find_exit(self._journal.spool(key)) is not None:
+        if find_exit(self.journal.spool(key)) is not None:
             return
         state = read_shim_state(replica.folder)
         first = state.shim if state is not None else replica.shim

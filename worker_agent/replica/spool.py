@@ -19,8 +19,8 @@ import struct
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from worker_agent.protocol.codec import encode
 from worker_agent.protocol.records import Gap
@@ -37,8 +37,7 @@ _NAME_DIGITS = 20
 _READ_BYTES = 3 * (MAX_RECORD_BYTES + HEADER_BYTES)
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(NamedTuple):
     """Records of the stream between the offsets `start` and `end`; `offsets[i]` is just behind `records[i]`."""
 
     start: int

@@ -11,7 +11,6 @@ import queue
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import structlog
 
@@ -27,25 +26,20 @@ _LONGEST_PAUSE_S = 60.0
 log = structlog.get_logger("uploads")
 
 
-class _Delivery(NamedTuple):
-    key: ReplicaKey
-    folder: Path
-
-
 class ArtifactUploads:
     """Delivers the artifacts of ended replicas, then calls `done(key)`."""
 
     def __init__(self, control_plane: ControlPlane, done: Callable[[ReplicaKey], None]) -> None:
         self._control_plane = control_plane
         self._done = done
-        self._deliveries: queue.SimpleQueue[_Delivery | None] = queue.SimpleQueue()
+        self._deliveries: queue.SimpleQueue[tuple[ReplicaKey, Path] | None] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="uploads", daemon=True)
         self._thread.start()
 
     def add(self, key: ReplicaKey, folder: Path) -> None:
         """Deliver everything below `folder`."""
-        self._deliveries.put(_Delivery(key, folder))
+        self._deliveries.put((key, folder))
 
     def close(self) -> None:
         """Stop after the request in progress; what was not delivered is journalled by being there."""
@@ -53,37 +47,34 @@ class ArtifactUploads:
         self._deliveries.put(None)
 
     def _run(self) -> None:
-        while (delivery := self._deliveries.get()) is not None:
+        for key, folder in iter(self._deliveries.get, None):
             try:
-                files = files_of(delivery.folder)
+                files = files_of(folder)
             except (OSError, RecursionError):
-                log.exception("artifacts cannot be listed, they stay on the disk", replica=delivery.key.replica_id)
+                log.exception("artifacts cannot be listed, they stay on the disk", replica=key.replica_id)
                 continue
-            if all(self._deliver(delivery, file) for file in files):
-                self._done(delivery.key)
+            if all(self._deliver(key, folder, file) for file in files):
+                self._done(key)
 
-    def _deliver(self, delivery: _Delivery, file: Path) -> bool:
+    def _deliver(self, key: ReplicaKey, folder: Path, file: Path) -> bool:
         """Whether one file is settled: taken, or refused for good. False only when the agent is leaving."""
         pause_s = _FIRST_PAUSE_S
-        name = artifact_name(delivery.folder, file)
+        name = artifact_name(folder, file)
+        said = log.bind(replica=key.replica_id, name=name)
         while not self._closed.is_set():
             try:
                 self._control_plane.upload_artifact(
-                    file,
-                    name=name,
-                    replica_id=delivery.key.replica_id,
-                    attempt=delivery.key.attempt,
-                    metrics=metrics_of(delivery.folder),
+                    file, name=name, replica_id=key.replica_id, attempt=key.attempt, metrics=metrics_of(folder)
                 )
             except (Rejected, Unreachable) as error:
                 if isinstance(error, Rejected) and not error.may_pass:
-                    log.warning("artifact refused", replica=delivery.key.replica_id, name=name, reason=str(error))
+                    said.warning("artifact refused", reason=str(error))
                     return True
-                log.info("artifact waits", replica=delivery.key.replica_id, name=name, reason=str(error))
+                said.info("artifact waits", reason=str(error))
                 self._closed.wait(pause_s)
                 pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
             except Exception as error:  # whatever a program has left here, the other files and replicas go on
-                log.warning("artifact unreadable", replica=delivery.key.replica_id, name=name, reason=str(error))
+                said.warning("artifact unreadable", reason=str(error))
                 return True
             else:
                 return True

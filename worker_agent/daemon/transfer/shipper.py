@@ -123,8 +123,7 @@ class Shipper:
         self._reports: deque[Ack | Probed | Goodbye] = deque(maxlen=REPORTS_KEPT)
         self._heartbeat: Heartbeat | None = None
         self._changes: deque[Callable[[], None]] = deque()
-        self._drained = threading.Event()
-        self._is_drain_asked = False
+        self._drained: threading.Event | None = None
         self._closing = threading.Event()
         self._socket = _bind(notify_path)
         self._thread = threading.Thread(target=self._run, name="shipper", daemon=True)
@@ -158,10 +157,9 @@ class Shipper:
 
     def drain(self, *, timeout_s: float) -> bool:
         """Wait until everything in the spools has been handed to Redis."""
-        self._drained.clear()
-        self._is_drain_asked = True
+        self._drained = drained = threading.Event()
         self.wake()
-        return self._drained.wait(timeout_s)
+        return drained.wait(timeout_s)
 
     def close(self) -> None:
         """End the thread and remove the socket."""
@@ -174,7 +172,7 @@ class Shipper:
     def _run(self) -> None:
         is_connected = False
         while not self._closing.is_set():
-            is_drain_asked = self._is_drain_asked
+            drained = self._drained
             try:
                 if not is_connected:
                     self._send(self._hello())
@@ -186,15 +184,13 @@ class Shipper:
                     log.warning("Redis is away, output waits on the disk", error=str(error))
                 is_connected = False
                 self._closing.wait(RETRY_S)
-                continue
             except Exception:
                 log.exception("shipping failed, trying again")
                 self._closing.wait(RETRY_S)
-                continue
-            if is_done and is_drain_asked:
-                self._is_drain_asked = False
-                self._drained.set()
-            self._sleep()
+            else:
+                if is_done and drained is not None:
+                    drained.set()
+                self._sleep()
 
     def _step(self) -> bool:
         while self._changes:

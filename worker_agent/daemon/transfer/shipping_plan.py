@@ -97,15 +97,13 @@ class ShippingPlan:
             return
         for field, offset in channel.acks().items():
             feed = self._feeds.get(field)
-            if feed is None:
+            if feed is None or offset == feed.acked:
                 continue
             if offset > feed.acked:
                 feed.progress_at = clock
                 feed.reader.offset = max(feed.reader.offset, offset)
-            elif offset < feed.acked:  # the control plane went back in time: a restored database
+            else:  # the control plane went back in time: a restored database
                 feed.reader.offset = offset
-            else:
-                continue
             feed.acked = offset
             with contextlib.suppress(OSError):  # a full disk: the training keeps some checkpoints for longer
                 feed.reader.acknowledge(offset)
@@ -132,10 +130,7 @@ class ShippingPlan:
                 replica_id=feed.key.replica_id,
                 attempt=feed.key.attempt,
                 stream=feed.stream,
-                start=batch.start,
-                end=batch.end,
-                offsets=batch.offsets,
-                records=batch.records,
+                **batch._asdict(),
             )
             try:
                 feed.last_entry = self.send(channel, report, now=now)
