@@ -71,7 +71,7 @@ def join(request: HttpRequest) -> HttpResponse:
 @agents_only("GET")
 def network(request: HttpRequest) -> HttpResponse:
     """What the node's cluster asks of its address; the agent looks at every start."""
-    return JsonResponse(plain(joining.network_of(node_of(request))))
+    return JsonResponse(plain(joining.network_of(node_of(request).cluster)))
 
 
 @agents_only("GET")

@@ -20,6 +20,7 @@ from worker_agent.protocol.states import NodeState
 CLUSTER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 CLUSTER_NAME_WORDS = "Use 1 to 63 letters, digits, hyphens and underscores, a letter or digit first."
 CHECKPOINT_PLACE_WORDS = "Write an absolute path without '..', such as /mnt/checkpoints, or leave it empty."
+PORT = [MinValueValidator(1024), MaxValueValidator(65535)]
 INTERFACE = re.compile(r"[A-Za-z0-9._:@-]{1,15}")
 
 
@@ -43,12 +44,8 @@ class Cluster(models.Model):
         blank=True,
         help_text="Network interface whose address a node takes, such as eth1. Empty: the default route's.",
     )
-    port_first = models.PositiveIntegerField(
-        default=20000, validators=[MinValueValidator(1024), MaxValueValidator(65535)]
-    )
-    port_last = models.PositiveIntegerField(
-        default=20999, validators=[MinValueValidator(1024), MaxValueValidator(65535)]
-    )
+    port_first = models.PositiveIntegerField(default=20000, validators=PORT)
+    port_last = models.PositiveIntegerField(default=20999, validators=PORT)
     checkpoint_place = models.CharField(
         max_length=400,
         blank=True,

@@ -11,7 +11,7 @@ from django.contrib.auth import get_user
 from django.contrib.auth.password_validation import validate_password
 from django.contrib.sessions.backends.db import SessionStore
 from django.core.exceptions import ValidationError
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from orchestrator.models import ApiToken, User, UserRole, digest_of
@@ -61,9 +61,8 @@ def user_for_token(token: str, *, now: datetime | None = None) -> User | None:
     if row is None:
         return None
     now = now or timezone.now()
-    stale = Q(last_used_at=None) | Q(last_used_at__lt=now - USE_NOTED_EVERY)
     if row.last_used_at is None or row.last_used_at < now - USE_NOTED_EVERY:
-        ApiToken.objects.filter(stale, pk=row.pk).update(last_used_at=now)
+        ApiToken.objects.filter(pk=row.pk).update(last_used_at=now)
     return row.user
 
 

@@ -117,13 +117,8 @@ def incoming_folder(root: Path) -> Path:
 
 
 def _check_name(name: str) -> None:
-    if (
-        not name
-        or len(name.encode()) > NAME_BYTES
-        or name.startswith(".")
-        or not name.isprintable()
-        or set(name) & set("/\\")
-    ):
+    is_long = len(name.encode()) > NAME_BYTES
+    if not name or is_long or name.startswith(".") or not name.isprintable() or set(name) & set("/\\"):
         raise Invalid([FieldError("name", "A file name: printable, without slashes, not hidden, at most 200 bytes.")])
 
 
@@ -132,12 +127,7 @@ def _keep(
 ) -> Artifact:
     """Row and file together: if the rename fails, there is no row."""
     values = dict(list(metrics.items())[:METRICS_KEPT]) or replica.job.metrics
-    columns = {
-        "kind": _kind(name),
-        "size_bytes": size_bytes,
-        "sha256": sha256,
-        "metrics": live.jsonable(values),
-    }
+    columns = {"kind": _kind(name), "size_bytes": size_bytes, "sha256": sha256, "metrics": live.jsonable(values)}
     with transaction.atomic():
         artifact, _ = Artifact.objects.update_or_create(
             job=replica.job, attempt=replica.attempt, name=name, defaults=columns

@@ -26,6 +26,9 @@ from worker_agent.protocol.reports import Ack, Goodbye, Heartbeat, Hello, Probed
 from worker_agent.protocol.states import NodeState
 
 CLOCK_TRUSTED_S = 300.0
+# What is kept of every sample, as series of the node.
+LOAD = ("cpu_percent", "memory_used_bytes", "network_sent_bps", "network_received_bps")
+GPU_LOAD = ("utilisation", "memory_bytes", "temperature", "power_w")
 
 
 def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
@@ -107,17 +110,8 @@ def _store_load(heartbeats: Sequence[tuple[Node, Heartbeat]], *, now: datetime) 
 
 def _load(node: Node, sample: Sample, now: datetime) -> list[series.Addition]:
     at = sample.at if abs(sample.at - now.timestamp()) <= CLOCK_TRUSTED_S else now.timestamp()
-    values = {
-        "cpu_percent": sample.cpu_percent,
-        "memory_used_bytes": sample.memory_used_bytes,
-        "network_sent_bps": sample.network_sent_bps,
-        "network_received_bps": sample.network_received_bps,
-    }
-    for gpu in sample.gpus:
-        values[f"gpu{gpu.index}_utilisation"] = gpu.utilisation
-        values[f"gpu{gpu.index}_memory_bytes"] = gpu.memory_bytes
-        values[f"gpu{gpu.index}_temperature"] = gpu.temperature
-        values[f"gpu{gpu.index}_power_w"] = gpu.power_w
+    values = {name: getattr(sample, name) for name in LOAD}
+    values |= {f"gpu{gpu.index}_{name}": getattr(gpu, name) for gpu in sample.gpus for name in GPU_LOAD}
     owner = series.Owner(node_id=node.pk)
     return [series.Addition(owner, name, series.curve_of([0], [at], [value])) for name, value in values.items()]
 

@@ -24,6 +24,7 @@ from worker_agent.protocol.codec import plain
 from worker_agent.protocol.envelope import sign_request
 from worker_agent.protocol.joining import Grant, JoinRequest, Network, NoAddress, choose_address, is_in_range
 from worker_agent.protocol.reports import Inventory
+from worker_agent.protocol.states import DeviceKind
 
 TOKEN_PREFIX = "ty_join_"
 TOKEN_LIFE = timedelta(hours=24)
@@ -36,7 +37,6 @@ NAME_SHOWN = 63
 REFUSAL_GAP_S = 60
 USED_ALREADY = "This join token has been used already: every machine needs one of its own."
 MAX_DEVICES = 256
-DEVICE_KINDS = ("gpu", "cpu")
 
 
 def create_join_token(*, cluster: Cluster, by: User, now: datetime | None = None) -> str:
@@ -69,7 +69,8 @@ def join(asked: JoinRequest, *, now: datetime | None = None) -> Grant:
     `name` "" takes its host name, `address` "" the one of its own addresses that the cluster asks for.
     """
     now = now or datetime.now(UTC)
-    known = _token(asked.token)
+    tokens = JoinToken.objects.select_related("cluster")
+    known = tokens.filter(digest=digest_of(asked.token)).first() if asked.token.isascii() else None
     name = asked.name.strip() or _name_from(asked.inventory.hostname)
     try:
         with transaction.atomic():
@@ -92,9 +93,9 @@ def join(asked: JoinRequest, *, now: datetime | None = None) -> Grant:
     )
 
 
-def network_of(node: Node) -> Network:
-    """What the node's cluster asks of its address."""
-    return _network(node.cluster)
+def network_of(cluster: Cluster) -> Network:
+    """What the cluster asks of the addresses of its nodes."""
+    return Network(cluster=cluster.name, interface=cluster.interface, address_range=cluster.address_range)
 
 
 def authenticate_request(*, node_id: str, method: str, path: str, at: int, mac: str, now: datetime) -> Node:
@@ -111,17 +112,11 @@ def authenticate_request(*, node_id: str, method: str, path: str, at: int, mac: 
     return node
 
 
-def name_errors(name: str) -> list[FieldError]:
-    """What is wrong with a node's name."""
+def name_problem(name: str) -> str:
+    """What is wrong with a node's name; "" when nothing is."""
     if NODE_NAME.fullmatch(name):
-        return []
-    return [FieldError("name", "Use 1 to 63 letters, digits and '-', neither beginning nor ending with '-'.")]
-
-
-def _token(token: str) -> JoinToken | None:
-    return (
-        JoinToken.objects.select_related("cluster").filter(digest=digest_of(token)).first() if token.isascii() else None
-    )
+        return ""
+    return "Use 1 to 63 letters, digits and '-', neither beginning nor ending with '-'."
 
 
 def _taken(row: JoinToken | None, now: datetime) -> JoinToken:
@@ -147,8 +142,12 @@ def _record_refusal(error: Forbidden | Invalid | Conflict, *, row: JoinToken | N
 
 
 def _register(row: JoinToken, *, name: str, address: str, inventory: Inventory, now: datetime) -> Node:
-    errors = [*name_errors(name), *_address_errors(address, row.cluster), *_inventory_errors(inventory)]
-    if errors:
+    problems = {
+        "name": name_problem(name),
+        "address": _address_problem(address, row.cluster),
+        "inventory": _inventory_problem(inventory),
+    }
+    if errors := [FieldError(field, problem) for field, problem in problems.items() if problem]:
         raise Invalid(errors)
     if Node.objects.filter(cluster=row.cluster, name=name).exists():
         raise Conflict(f"Cluster {row.cluster.name} has a node {name} already: join with --name, or remove that one.")
@@ -170,15 +169,10 @@ def _register(row: JoinToken, *, name: str, address: str, inventory: Inventory, 
 
 def _chosen(asked: JoinRequest, *, cluster: Cluster, machine: str) -> str:
     try:
-        return choose_address(
-            asked.own_addresses, towards=asked.address_towards, network=_network(cluster), machine=machine
-        )
+        network = network_of(cluster)
+        return choose_address(asked.own_addresses, towards=asked.address_towards, network=network, machine=machine)
     except NoAddress as error:
         raise Invalid([FieldError("address", str(error))]) from error
-
-
-def _network(cluster: Cluster) -> Network:
-    return Network(cluster=cluster.name, interface=cluster.interface, address_range=cluster.address_range)
 
 
 def _name_from(hostname: str) -> str:
@@ -186,35 +180,30 @@ def _name_from(hostname: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "-", hostname.split(".")[0]).strip("-")[:63]
 
 
-def _address_errors(address: str, cluster: Cluster) -> list[FieldError]:
+def _address_problem(address: str, cluster: Cluster) -> str:
     try:
-        numeric = ipaddress.ip_address(address)
+        if ipaddress.ip_address(address).version == 6:
+            return "IPv6 addresses cannot be used in TF_CONFIG: give a host name or IPv4 address."
     except ValueError:
         if not ADDRESS.fullmatch(address):
-            return [FieldError("address", f"{address[:80]!r} is neither a host name nor an IP address.")]
-        numeric = None
-    if numeric is not None and numeric.version == 6:
-        return [FieldError("address", "IPv6 addresses cannot be used in TF_CONFIG: give a host name or IPv4 address.")]
-    if not is_in_range(address, cluster.address_range):
-        word = f"{address} is not in {cluster.address_range}, the address range of cluster {cluster.name}"
-        return [
-            FieldError(
-                "address",
-                f"{word}: join with --address and an address of that range, or change it in the cluster's settings.",
-            )
-        ]
-    return []
+            return f"{address[:80]!r} is neither a host name nor an IP address."
+    if is_in_range(address, cluster.address_range):
+        return ""
+    return (
+        f"{address} is not in {cluster.address_range}, the address range of cluster {cluster.name}: join with "
+        "--address and an address of that range, or change it in the cluster's settings."
+    )
 
 
-def _inventory_errors(inventory: Inventory) -> list[FieldError]:
+def _inventory_problem(inventory: Inventory) -> str:
     devices = inventory.devices
     if not 1 <= len(devices) <= MAX_DEVICES:
-        return [FieldError("inventory", f"A node has 1 to {MAX_DEVICES} devices; this one lists {len(devices)}.")]
+        return f"A node has 1 to {MAX_DEVICES} devices; this one lists {len(devices)}."
     if len({device.index for device in devices}) != len(devices):
-        return [FieldError("inventory", "Two devices have the same index.")]
-    if any(device.kind not in DEVICE_KINDS for device in devices):
-        return [FieldError("inventory", f"A device is one of {', '.join(DEVICE_KINDS)}.")]
-    return []
+        return "Two devices have the same index."
+    if any(device.kind not in set(DeviceKind) for device in devices):
+        return f"A device is one of {', '.join(DeviceKind)}."
+    return ""
 
 
 def _storable(value: object) -> object:

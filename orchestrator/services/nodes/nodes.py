@@ -13,7 +13,7 @@ from orchestrator.models import Cluster, Node, Replica, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import transitions
 from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invalid
-from orchestrator.services.nodes.joining import name_errors
+from orchestrator.services.nodes.joining import name_problem
 from orchestrator.services.transitions import StaleTransition, announce_node, move_node
 from worker_agent.protocol.states import NodeState
 
@@ -71,8 +71,8 @@ def rename(*, node_id: str, name: str, by: User) -> Node:
     """Give the node another name. Its key, queue and history stay."""
     _administers(by)
     name = name.strip()
-    if errors := name_errors(name):
-        raise Invalid(errors)
+    if problem := name_problem(name):
+        raise Invalid([FieldError("name", problem)])
     node = _node(node_id)
     if Node.objects.filter(cluster=node.cluster, name=name).exclude(pk=node.pk).exists():
         raise Conflict(f"Cluster {node.cluster.name} has a node {name} already.")

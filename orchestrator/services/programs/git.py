@@ -13,6 +13,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -60,11 +61,10 @@ def fetch(url: str, ref: str = "", path: str = "") -> Fetched:
         raise GitRefused("git is not installed where the web server runs: upload the program as an archive instead")
     if not _busy.acquire(timeout=1.0):
         raise GitRefused("too many repositories are being fetched at the moment: try again in a few seconds")
-    folder = Path(tempfile.mkdtemp(prefix="trainyard-git-"))
     try:
-        return _fetch(folder, url, ref, path, deadline=monotonic() + TIME_S)
+        with tempfile.TemporaryDirectory(prefix="trainyard-git-", ignore_cleanup_errors=True) as folder:
+            return _fetch(Path(folder), url, ref, path, deadline=monotonic() + TIME_S)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
         _busy.release()
 
 
@@ -163,10 +163,8 @@ def _size_bytes(folder: Path) -> int:
     total = 0
     for root, _folders, names in os.walk(folder):
         for name in names:
-            try:
+            with suppress(FileNotFoundError):  # git tidies up meanwhile
                 total += (Path(root) / name).stat().st_size
-            except FileNotFoundError:  # git tidies up meanwhile
-                continue
     return total
 
 

@@ -35,7 +35,7 @@ from orchestrator.services.programs import git
 from worker_agent.protocol.job.archive import ArchiveRefused, chunks, opened
 from worker_agent.protocol.job.job_spec import CodeRef, GitRef
 from worker_agent.protocol.job.recipe_text import RecipeInfo, inspect_recipe
-from worker_agent.protocol.job.script_text import ScriptInfo, entry_of, inspect_script
+from worker_agent.protocol.job.script_text import PREFERRED_ENTRIES, ScriptInfo, entry_of, inspect_script
 from worker_agent.protocol.states import Kind
 
 ENTRY_NAME = "recipe.py"
@@ -104,16 +104,9 @@ def resolve(request: Mapping[object, object], *, by: User) -> Program | Rejected
 
 def save(program: Program) -> Code:
     """Store a program (once for each content)."""
-    row, _created = Code.objects.get_or_create(
-        sha256=program.ref.sha256,
-        defaults={
-            "filename": program.filename,
-            "archive": program.ref.archive,
-            "entry": program.ref.entry,
-            "content": program.content,
-        },
-    )
-    return row
+    ref = program.ref
+    columns = {"filename": program.filename, "archive": ref.archive, "entry": ref.entry, "content": program.content}
+    return Code.objects.get_or_create(sha256=ref.sha256, defaults=columns)[0]
 
 
 def keep(program: Program) -> None:
@@ -159,9 +152,8 @@ def _from_git(given: object, wanted: _Wanted) -> Program | Rejected:
             fetched = git.fetch(url, ref, path)
         except git.GitRefused as error:
             return _rejected("code", f"git: {error}")
-    name = (
-        re.sub(r"[^A-Za-z0-9._-]", "-", url.rstrip("/").rpartition("/")[2].removesuffix(".git"))[:100] or "repository"
-    )
+    repository = url.rstrip("/").rpartition("/")[2].removesuffix(".git")
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", repository)[:100] or "repository"
     program = _archive(fetched.content, f"{name}.zip", replace(wanted, git=fetched.ref))
     if isinstance(program, Program):
         keep(program)
@@ -220,11 +212,9 @@ def _single_file(content: bytes, filename: str, wanted: _Wanted) -> Program | Re
 
 def _archive(content: bytes, filename: str, wanted: _Wanted) -> Program | Rejected:
     try:
-        sources, names = _read_through(content, wanted)
+        sources = _read_through(content, wanted)
     except ArchiveRefused as error:
         return _rejected("code", f"{filename}: {error}")
-    if not sources:
-        return _rejected("code", f"{filename}: {_no_entry(names, wanted)}")
     return _inspected(content, sources, filename=filename, archive=True, wanted=wanted)
 
 
@@ -252,13 +242,13 @@ def _inspected(
     return Program(ref=ref, filename=filename, content=content, info=info, script=script)
 
 
-def _read_through(content: bytes, wanted: _Wanted) -> tuple[list[tuple[str, bytes]], list[str]]:
-    """An archive's Python files, the entry first (none when it has no entry), and all names, after every byte in it
-    was looked at as a node will."""
+def _read_through(content: bytes, wanted: _Wanted) -> list[tuple[str, bytes]]:
+    """An archive's Python files, the entry first, after every byte in it was looked at as a node will."""
     found: dict[str, bytes] = {}
     with opened(io.BytesIO(content)) as archive:
         names = archive.namelist()
-        entry = _entry(names, wanted)
+        preferred = (ENTRY_NAME,) if wanted.kind is Kind.RECIPE else PREFERRED_ENTRIES
+        entry = entry_of(names, asked=wanted.entry, preferred=preferred)
         read = {entry, *[name for name in names if name.endswith(".py")][:FILES_READ_MAX]}
         for member in archive.infolist():
             source = bytearray()
@@ -268,17 +258,8 @@ def _read_through(content: bytes, wanted: _Wanted) -> tuple[list[tuple[str, byte
             if member.filename in read and not member.is_dir():
                 found[member.filename] = bytes(source)
     if entry is None:
-        return [], names
-    return [(entry, found.pop(entry)), *found.items()], names
-
-
-def _entry(names: list[str], wanted: _Wanted) -> str | None:
-    if wanted.kind is Kind.SCRIPT or wanted.entry:
-        return entry_of(names, asked=wanted.entry)
-    top = [name for name in names if "/" not in name and name.endswith(".py")]
-    if ENTRY_NAME in top:
-        return ENTRY_NAME
-    return top[0] if len(top) == 1 else None
+        raise ArchiveRefused(_no_entry(names, wanted))
+    return [(entry, found.pop(entry)), *found.items()]
 
 
 def _no_entry(names: list[str], wanted: _Wanted) -> str:

@@ -142,7 +142,7 @@ def test_a_machine_gets_the_address_that_its_cluster_asks_for(asked, given, addr
     assert {"interface": grant.interface, "address_range": grant.address_range} == (
         {"interface": "", "address_range": ""} | asked
     )
-    network = joining.network_of(Node.objects.get())
+    network = joining.network_of(Node.objects.get().cluster)
     assert (network.interface, network.address_range) == (grant.interface, grant.address_range)
 
 

@@ -105,18 +105,16 @@ def runs_script(role: Role, strategy: Strategy, info: ScriptInfo) -> bool:
     return not STRATEGIES[strategy].coordinated or info.serves or role in (Role.CHIEF, Role.EVALUATOR)
 
 
-def entry_of(names: Iterable[str], *, asked: str = "") -> str | None:
-    """Which file of a program is run: the one asked for, else `main.py` or `train.py` at the top, else the only `.py`
-    there. None when there is no such file, or several."""
+def entry_of(names: Iterable[str], *, asked: str = "", preferred: Iterable[str] = PREFERRED_ENTRIES) -> str | None:
+    """Which file of a program is run: the one asked for, else the first of the preferred ones at the top, else the only
+    `.py` there. None when there is no such file, or several."""
     files = list(names)
     if asked:
         plain = str(PurePosixPath(asked))
         return plain if plain in files else None
     top = [name for name in files if "/" not in name and name.endswith(".py")]
-    for preferred in PREFERRED_ENTRIES:
-        if preferred in top:
-            return preferred
-    return top[0] if len(top) == 1 else None
+    known = next((name for name in preferred if name in top), None)
+    return known or (top[0] if len(top) == 1 else None)
 
 
 def _read(text: str, filename: str, words: _Words) -> str:
