@@ -10,6 +10,7 @@ from orchestrator.domain.placement.rehearsal import Verdict
 from orchestrator.models.jobs import Code, Job
 from orchestrator.models.machines import Cluster, Node
 from orchestrator.models.records import Command
+from worker_agent.protocol.states import NodeState
 
 
 class Preflight(models.Model):
@@ -40,7 +41,8 @@ class ProbedNodes(models.QuerySet["ProbedNode"]):
     def awaited(self, now: datetime) -> "ProbedNodes":
         """Those whose answer may still come. Who builds the program has longer, once its agent has the question."""
         builds = Q(builds=True, command__acked_at__isnull=False, command__refused="", preflight__build_by__gte=now)
-        return self.filter(Q(preflight__answer_by__gte=now) | builds, answered_at=None, preflight__ended_at=None)
+        found = self.filter(Q(preflight__answer_by__gte=now) | builds, answered_at=None, preflight__ended_at=None)
+        return found.exclude(node__state=NodeState.LOST)
 
 
 class ProbedNode(models.Model):

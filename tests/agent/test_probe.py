@@ -289,6 +289,15 @@ def test_one_that_nobody_waits_for_any_more_is_ended_or_never_begun(
     assert not building_now.is_set()
 
 
+def test_the_next_agent_answers_for_one_that_was_killed_while_it_built(told: Told, tmp_path: Path) -> None:
+    (tmp_path / "probes" / "7" / "scratch").mkdir(parents=True)
+    code, cold = ProgramStore(tmp_path, None), Zygotes(tmp_path, enabled=False)  # type: ignore[arg-type]
+    Prober(building.Builder(tmp_path, code, cold), node_id="a", devices=list, tell=told.take).start()
+    report = told.of("a")
+    assert (report.preflight_id, report.tried, told.whats("a")) == (7, False, ["the program was not built"])
+    assert not (tmp_path / "probes").exists()
+
+
 def test_the_program_is_tried_as_on_a_node_without_gpus(ask: Ask, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
     monkeypatch.setattr(building.Builder, "build", lambda *_, gpus, **__: asked.append(gpus) or building.Built([]))

@@ -94,6 +94,7 @@ class Agent:
         for event in self._journal.restore():
             self._events.put(event)
         self._zygotes.start()
+        self._prober.start()
         self._deciding.start()
         self._shipper.start()
         self._beating.start()

@@ -16,16 +16,10 @@ from orchestrator.services.trials import preflights
 
 @require_safe
 @page
-def preflight(request: SignedIn, preflight_id: int) -> HttpResponse:
-    """The whole page, which loads itself again while nodes have still to answer."""
-    return _printed(request, preflight_id, "dashboard/preflight/page.html")
-
-
-@require_safe
-@page
-def preflight_state(request: SignedIn, preflight_id: int) -> HttpResponse:
-    """Its findings alone."""
-    return _printed(request, preflight_id, "dashboard/preflight/_result.html")
+def preflight(request: SignedIn, preflight_id: int, template: str) -> HttpResponse:
+    """The whole page, which loads itself again while nodes have still to answer, or its findings alone."""
+    view = preflights.answers_to(preflight_id=preflight_id, by=request.user, now=datetime.now(UTC))
+    return render(request, f"dashboard/preflight/{template}", {"check": view})
 
 
 @require_POST
@@ -41,8 +35,3 @@ def preflight_cancel(request: SignedIn, preflight_id: int) -> HttpResponse:
         return HttpResponse(status=HTTPStatus.NO_CONTENT)
     messages.info(request, "The check is cancelled. Go back twice for the form as it was.")
     return redirect("job_new")
-
-
-def _printed(request: SignedIn, preflight_id: int, template: str) -> HttpResponse:
-    view = preflights.answers_to(preflight_id=preflight_id, by=request.user, now=datetime.now(UTC))
-    return render(request, template, {"check": view})

@@ -14,24 +14,21 @@ from typing import Literal
 
 from django.db import transaction
 
-from orchestrator.domain.placement.planning import PlannedReplica
 from orchestrator.models import Cluster, Node, Preflight, ProbedNode, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.services.errors import Conflict
 from orchestrator.services.nodes.cluster_snapshot import cluster_view
 from orchestrator.services.trials import probing
-from orchestrator.services.trials.probing import Patience
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.commands import Door
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import JobSpec, keeps_checkpoints
-from worker_agent.protocol.states import DeviceKind, Role
+from worker_agent.protocol.states import DeviceKind, NodeState, Role
 
 # Until a node's answer has come, with time for commands and reports on their way, and for a disk that hangs.
-PATIENCE = Patience(answer=timedelta(seconds=40), build=timedelta(seconds=180))
+ANSWER_WITHIN, BUILD_WITHIN = timedelta(seconds=40), timedelta(seconds=180)
 RECENT = timedelta(hours=1)
 AT_ONCE_MAX = 3
-ALIVE_WITHIN = timedelta(seconds=15)
 
 
 @dataclass(frozen=True)
@@ -76,17 +73,26 @@ def begin(*, spec: JobSpec, cluster: Cluster, findings: Iterable[Finding], by: U
         remedy = "Check again when there is room, or start the job: it waits"
         findings = [*findings, Finding("the nodes were not asked", placed, remedy, blocks=False)]
         placed = ()
-    doors = [replica for replica in placed if replica.tf_config is not None and replica.role is not Role.EVALUATOR]
-    tried, found = [[door.host, door.port] for door in doors], [asdict(finding) for finding in findings]
-    row = probing.begin(spec, cluster, PATIENCE, now=now, owner=by, findings=found, doors=tried)
+    listening = [each for each in placed if each.tf_config is not None and each.role is not Role.EVALUATOR]
+    doors = [Door(label=each.label, node=each.node_name, host=each.host, port=each.port) for each in listening]
+    row = probing.begin(
+        spec,
+        cluster,
+        now=now,
+        owner=by,
+        findings=[asdict(finding) for finding in findings],
+        doors=[[door.host, door.port] for door in doors],
+        answer_by=now + ANSWER_WITHIN,
+        build_by=now + BUILD_WITHIN,
+    )
     place = cluster.checkpoint_place if keeps_checkpoints(spec) else ""
     ask = partial(probing.ask, row=row, spec=spec, now=now, key=secrets.token_hex(16), checkpoints=place)
     for node in Node.objects.filter(pk__in={replica.node_id for replica in placed}).order_by("name"):
         here = [replica for replica in placed if replica.node_id == node.pk]
         ask(
             node,
-            own=[_door(door) for door in doors if door.node_id == node.pk],
-            others=[_door(door) for door in doors if door.node_id != node.pk],
+            own=[door for door in doors if door.node == node.name],
+            others=[door for door in doors if door.node != node.name],
             devices=[index for replica in here for index in replica.devices],
             device_kind=next((replica.device_kind for replica in here if replica.devices), DeviceKind.CPU),
             builds=placed[0] in here,
@@ -99,7 +105,7 @@ def answers_to(*, preflight_id: int, by: User, now: datetime) -> Answers:
     row = _seen_by(by, preflight_id)
     asked = _nodes_of(row)
     awaited = set(row.asked.awaited(now))
-    silent = [_silent(each, now) for each in asked if each.answered_at is None and each not in awaited]
+    silent = [_silent(each) for each in asked if each.answered_at is None and each not in awaited]
     return Answers(
         id=row.pk,
         state="running" if awaited else "done",
@@ -136,22 +142,17 @@ def _seen_by(user: User, preflight_id: int) -> Preflight:
     return row
 
 
-def _door(replica: PlannedReplica) -> Door:
-    return Door(label=replica.label, node=replica.node_name, host=replica.host, port=replica.port)
-
-
-def _silent(asked: ProbedNode, now: datetime) -> Found:
+def _silent(asked: ProbedNode) -> Found:
     has_question = asked.command is not None and asked.command.acked_at is not None and not asked.command.refused
-    seen_at = asked.node.last_seen_at if asked.node else None
-    alive = seen_at is not None and now - seen_at < ALIVE_WITHIN
-    if has_question:
+    is_lost = asked.node is None or asked.node.state == NodeState.LOST
+    if is_lost:
+        why, remedy = "its agent is not heard of", "See whether the machine runs and its agent is up"
+    elif has_question:
         why, remedy = "it took the question, and no answer came in time", "Check again, and read its agent's log"
-    elif alive:
+    else:
         why = "its agent is there and does not take this command: it is too old for it"
         remedy = "Update the agent and restart it, or start the job without this check"
-    else:
-        why, remedy = "its agent is not heard of", "See whether the machine runs and its agent is up"
-    return Found(f"{asked.name} was not checked", why, remedy, blocks=has_question or not alive, node=asked.name)
+    return Found(f"{asked.name} was not checked", why, remedy, blocks=has_question or is_lost, node=asked.name)
 
 
 def _nodes_of(row: Preflight) -> list[ProbedNode]:

@@ -6,7 +6,7 @@ nobody waits for any more. A node that does not answer ends nothing: its time is
 
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from orchestrator import enqueue
 from orchestrator.domain.placement import planning
@@ -25,14 +25,7 @@ FINDINGS_MAX = 50
 WORDS_MAX = 1000
 
 
-class Patience(NamedTuple):
-    """How long a node's answer is awaited: at first, and in all once the one that builds has taken its question."""
-
-    answer: timedelta
-    build: timedelta
-
-
-def begin(spec: JobSpec, cluster: Cluster, patience: Patience, *, now: datetime, **columns: Any) -> Preflight:
+def begin(spec: JobSpec, cluster: Cluster, *, now: datetime, **columns: Any) -> Preflight:
     """A preflight that has asked nobody yet; those of yesterday are forgotten."""
     Preflight.objects.filter(created_at__lt=now - KEPT_FOR).delete()
     return Preflight.objects.create(
@@ -41,8 +34,6 @@ def begin(spec: JobSpec, cluster: Cluster, patience: Patience, *, now: datetime,
         spec=plain(spec),
         fingerprint=fingerprint(spec, cluster.environment),
         created_at=now,
-        answer_by=now + patience.answer,
-        build_by=now + patience.build,
         **columns,
     )
 

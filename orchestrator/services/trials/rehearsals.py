@@ -15,14 +15,13 @@ from orchestrator.domain.placement.planning import ClusterView
 from orchestrator.domain.placement.rehearsal import Verdict, fingerprint
 from orchestrator.models import Cluster, Job, Node, Preflight, ProbedNode
 from orchestrator.services.trials import probing
-from orchestrator.services.trials.probing import Patience
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import JobSpec
-from worker_agent.protocol.states import Kind
+from worker_agent.protocol.states import Kind, NodeState
 
 BUILD_LIMIT_S = 60.0
 # A node that is there takes a command at once, and builds at once unless it is building for others.
-PATIENCE = Patience(answer=timedelta(seconds=10), build=timedelta(seconds=BUILD_LIMIT_S + 30))
+ANSWER_WITHIN, BUILD_WITHIN = timedelta(seconds=10), timedelta(seconds=BUILD_LIMIT_S + 30)
 # Nodes that are busy are asked again after a while, and for so long.
 AGAIN_AFTER = timedelta(seconds=5)
 BUSY_FOR = timedelta(minutes=5)
@@ -67,8 +66,10 @@ def withdraw(*, job: Job, now: datetime) -> None:
 
 
 def _why_given_up(job: Job, own: ProbedNode, found: list[Finding], now: datetime) -> str:
-    """A node that was busy is asked again for a while, one that says nothing is not; "" when it is."""
-    if own.answered_at is None:
+    """After a node that was busy, or is lost, one is asked again for a while, after one that says nothing none is; ""
+    when one is."""
+    is_lost = own.node is None or own.node.state == NodeState.LOST
+    if own.answered_at is None and not is_lost:
         return f"{own.name} did not answer in time"
     if not Preflight.objects.filter(job=job, created_at__lt=now - BUSY_FOR).exists():
         return ""
@@ -84,6 +85,7 @@ def _begin(job: Job, spec: JobSpec, cluster: Cluster, view: ClusterView, now: da
     busy = set(ProbedNode.objects.awaited(now).filter(builds=True).values_list("node_id", flat=True))
     node_id = next((each.node_id for each in placed if each.node_id not in busy), placed[0].node_id)
     node = Node.objects.get(pk=node_id)
-    row = probing.begin(spec, cluster, PATIENCE, now=now, owner=job.owner, job=job)
+    limits = {"answer_by": now + ANSWER_WITHIN, "build_by": now + BUILD_WITHIN}
+    row = probing.begin(spec, cluster, now=now, owner=job.owner, job=job, **limits)
     probing.ask(node, row, spec, now=now, builds=True, trains=False, build_limit_s=BUILD_LIMIT_S)
     return node.name

@@ -24,7 +24,7 @@ from worker_agent.protocol.reports import Probed
 from worker_agent.protocol.states import JobStatus, NodeState
 
 NOW = timezone.now()
-LATER = NOW + preflights.PATIENCE.build + timedelta(seconds=1)
+LATER = NOW + preflights.BUILD_WITHIN + timedelta(seconds=1)
 
 
 def begin(cluster, by, **fields):
@@ -93,13 +93,14 @@ def test_a_port_that_one_side_alone_reaches(member):
 
 def test_nodes_that_stay_silent(member):
     cluster = make_lab(3)
-    Node.objects.filter(name="node-3").update(last_seen_at=NOW - timedelta(hours=1))
-    Node.objects.filter(name__in=["node-1", "node-2"]).update(last_seen_at=LATER)
     row = begin(cluster, member, workers=3, global_batch_size=96)
     taken = Command.objects.get(node__name="node-1")
     gang.on_ack(node=taken.node, command_id=taken.pk, refused="", now=NOW)
+    Node.objects.filter(name="node-3").update(state=NodeState.LOST)
+    view = preflights.answers_to(preflight_id=row.pk, by=member, now=NOW)
+    assert view.waiting == ("node-1", "node-2"), "nobody waits for a node that is lost"
     soon = preflights.answers_to(
-        preflight_id=row.pk, by=member, now=NOW + preflights.PATIENCE.answer + timedelta(seconds=1)
+        preflight_id=row.pk, by=member, now=NOW + preflights.ANSWER_WITHIN + timedelta(seconds=1)
     )
     assert soon.waiting == ("node-1",), "who builds has longer"
     view = preflights.answers_to(preflight_id=row.pk, by=member, now=LATER)

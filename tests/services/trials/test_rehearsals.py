@@ -17,7 +17,7 @@ from worker_agent.protocol.codec import decode_command
 from worker_agent.protocol.commands import Probe, WithdrawProbe
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.reports import Probed
-from worker_agent.protocol.states import Cause, JobStatus, Kind, Strategy
+from worker_agent.protocol.states import Cause, JobStatus, Kind, NodeState, Strategy
 
 REFUSED = Finding("the model does not suit", "It has 2 blocks, 3 stages", "Change that setting", certain=True)
 OWN = Finding("the program's build_model() fails", "KeyError: 'units'", "Correct the program")
@@ -139,8 +139,8 @@ def test_a_rehearsal_that_nobody_answers_holds_no_job_up(now):
     cluster = make_lab(slots=8)
     job = make_gang_job(cluster)
     dispatched(job, now)
-    assert not dispatched(job, now + rehearsals.PATIENCE.answer)
-    assert dispatched(job, now + rehearsals.PATIENCE.answer + timedelta(seconds=1))
+    assert not dispatched(job, now + rehearsals.ANSWER_WITHIN)
+    assert dispatched(job, now + rehearsals.ANSWER_WITHIN + timedelta(seconds=1))
     assert Event.objects.get(job=job, kind="preflight").text == (
         "Found before it started: its program was not built before its first launch: node-1 did not answer in time."
     )
@@ -148,8 +148,20 @@ def test_a_rehearsal_that_nobody_answers_holds_no_job_up(now):
     dispatched(slow, now)
     command = Command.objects.filter(kind="probe").latest("pk")
     gang.on_ack(node=command.node, command_id=command.pk, refused="", now=now)
-    assert not dispatched(slow, now + rehearsals.PATIENCE.build)
-    assert dispatched(slow, now + rehearsals.PATIENCE.build + timedelta(seconds=1))
+    assert not dispatched(slow, now + rehearsals.BUILD_WITHIN)
+    assert dispatched(slow, now + rehearsals.BUILD_WITHIN + timedelta(seconds=1))
+
+
+def test_another_node_is_asked_at_once_when_the_one_that_builds_is_lost(now):
+    cluster = make_lab(nodes=3, slots=8)
+    job = make_gang_job(cluster)
+    dispatched(job, now)
+    gang.on_ack(node=cluster.nodes.get(name="node-1"), command_id=Command.objects.get().pk, refused="", now=now)
+    cluster.nodes.filter(name="node-1").update(state=NodeState.LOST)
+    assert not dispatched(job, now)
+    assert job.waiting_for.startswith("its program is being built once on node-2")
+    answer(now)
+    assert dispatched(job, now)
 
 
 def test_only_recipes_that_were_never_launched(now, settings):
@@ -212,7 +224,7 @@ def test_a_check_that_somebody_asked_for_counts_once_it_has_built_the_program(no
     check.asked.create(node=cluster.nodes.first(), name="node-1", builds=True)
     assert not dispatched(job, now)
     assert Preflight.objects.filter(job=job).count() == 1, "its own, whatever becomes of the other"
-    late = now + rehearsals.PATIENCE.build + timedelta(seconds=1)
+    late = now + rehearsals.BUILD_WITHIN + timedelta(seconds=1)
     assert dispatched(job, late)
     check.refresh_from_db()
     assert check.ended_at is None, "it has its own time"

@@ -29,7 +29,7 @@ from worker_agent.protocol.job.archive import ArchiveRefused
 from worker_agent.protocol.plan import Trial, plan_in
 from worker_agent.protocol.states import Cause
 from worker_agent.replica.cleanup import SCRATCH, end_orphans, end_using
-from worker_agent.replica.folder import PLAN_FILE, RESULT_FILE, find_exit, read_shim_state, write_stop
+from worker_agent.replica.folder import PLAN_FILE, RESULT_FILE, find_exit, read_shim_state, read_stop, write_stop
 from worker_agent.replica.verdict import StopRequest
 
 BUSY_S = 20.0
@@ -50,14 +50,16 @@ class Built(NamedTuple):
 
 
 class Builder:
-    """Builds programs below one data folder. Used by several threads."""
+    """Builds programs below one data folder. Used by several threads. `interrupted` are the preflights for which an
+    agent that was killed was building one."""
 
     def __init__(self, data: Path, code: ProgramStore, zygotes: Zygotes) -> None:
         self._root = data / "probes"
         self._code = code
         self._zygotes = zygotes
         self._lock = threading.Lock()
-        for folder in self._root.glob("*"):  # of an agent that was killed
+        self.interrupted = [int(folder.name) for folder in self._root.glob("*")]
+        for folder in self._root.glob("*"):
             end_using(folder / SCRATCH)
         shutil.rmtree(self._root, ignore_errors=True)
 
@@ -71,8 +73,8 @@ class Builder:
         try:
             return self._build(probe, folder, Trial(trains=probe.trains, gpus=gpus), wait)
         except (NotFetched, ArchiveRefused) as error:
-            why = _clause(str(error))
-            return Built([Finding("the program did not reach the node", why, "Check again")], tried=False)
+            finding = Finding("the program did not reach the node", _clause(str(error)), "Check again")
+            return Built([finding], tried=False)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             self._lock.release()
@@ -104,14 +106,11 @@ class Builder:
         """Until its shim has ended, and with that all that it started."""
         shim = identify(self._zygotes.start_shim(folder / PLAN_FILE, launch, wait=wait))
         over_at = time.monotonic() + launch.spec.time_limit_s + _OVERTIME_S
-        is_asked = False
         while shim is not None and is_alive(shim):
             with contextlib.suppress(psutil.Error):
                 psutil.Process(shim.pid).wait(_TICK_S)
-            if wait(0.0) and not is_asked:
-                is_asked = True
-                stop = StopRequest(at=time.time(), cause=Cause.STOPPED, reason="", grace_s=_GRACE_S)
-                write_stop(folder, stop)
+            if wait(0.0) and read_stop(folder) is None:
+                write_stop(folder, StopRequest(at=time.time(), cause=Cause.STOPPED, reason="", grace_s=_GRACE_S))
                 send_signal(shim, signal.SIGTERM)
             if time.monotonic() > over_at:
                 send_signal(shim, signal.SIGKILL)

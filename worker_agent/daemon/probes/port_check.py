@@ -24,45 +24,38 @@ _SEEN, _UNSEEN = b"seen", b"unseen"
 
 
 class Meeting:
-    """One node's side. What it shows: findings, the own doors that were `taken`, and those of others that did not
-    answer."""
+    """One node's side; with `has_place`, the files of other nodes are looked for in the shared folder. What it shows:
+    findings, the own doors that were `taken`, and those of others that did not answer."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: Probe, *, has_place: bool) -> None:
         self.findings: list[Finding] = []
         self.taken: list[str] = []
         self.unreached: dict[str, Finding] = {}
         self._probe = probe
         self._greeting = f"trainyard-probe {probe.key}".encode()
-        self._has_place = False
-        self._awaited: set[tuple[str, str]] = set()
-        self._complete = asyncio.Event()
-
-    def hold(self, *, has_place: bool) -> None:
-        """Open the node's own doors and visit the others, for the probe's `window_s` at the longest. `has_place`: the
-        files of other nodes are looked for in the shared folder."""
         self._has_place = has_place
-        asyncio.run(self._hold())
+        self._visits: dict[tuple[str, str], asyncio.Event] = {}
 
-    async def _hold(self) -> None:
+    async def hold(self) -> None:
+        """Open the node's own doors and visit the others, for the probe's `window_s` at the longest."""
         probe = self._probe
         deadline = asyncio.get_running_loop().time() + probe.window_s
         async with contextlib.AsyncExitStack() as stack:
             for door in probe.own:
+                host = partial(self._host, door.label)
                 try:
-                    opened = bound(door.port)
-                    server = await asyncio.start_server(partial(self._host, door.label), sock=opened, limit=_LINE_BYTES)
+                    server = await asyncio.start_server(host, sock=bound(door.port), limit=_LINE_BYTES)
                 except OSError as error:
                     self.findings.append(_taken(probe, door, error))
                     self.taken.append(door.label)
                     continue
                 stack.push_async_callback(server.wait_closed)
                 stack.callback(server.close)
-                self._awaited |= {(door.label, other.node) for other in probe.others}
+                self._visits |= {(door.label, other.node): asyncio.Event() for other in probe.others}
             await asyncio.gather(*(self._visit(door, deadline) for door in probe.others))
-            if self._awaited:  # whoever could not come says so itself
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(deadline):
-                        await self._complete.wait()
+            with contextlib.suppress(TimeoutError):  # whoever could not come says so itself
+                async with asyncio.timeout_at(deadline):
+                    await asyncio.gather(*(visit.wait() for visit in self._visits.values()))
 
     async def _host(self, label: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one visitor, who leaves first, so that nothing of the port is left over."""
@@ -70,15 +63,13 @@ class Meeting:
             async with asyncio.timeout(VISIT_S):
                 greeting, _, name = (await reader.readline()).strip().rpartition(b" ")
                 visitor = name.decode("ascii", "replace")
-                if greeting == self._greeting and visitor in {door.node for door in self._probe.others}:
+                if greeting == self._greeting and (label, visitor) in self._visits:
                     answer = _SEEN if await asyncio.to_thread(self._sees, visitor) else _UNSEEN
                     writer.write(greeting + b" " + answer + b"\n")
                     await writer.drain()
                     await reader.read(1)
-                    self._awaited.discard((label, visitor))
+                    self._visits[label, visitor].set()
         writer.close()
-        if not self._awaited:
-            self._complete.set()
 
     def _sees(self, node: str) -> bool:
         """Whether the node's file is in the shared folder, if there is a folder to look into."""

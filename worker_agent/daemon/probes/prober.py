@@ -3,9 +3,10 @@
 Each probe has a thread of its own and touches nothing that runs. Called by `agent.py`; what was found goes to `tell`.
 """
 
+import asyncio
 import threading
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -25,23 +26,22 @@ REMEMBERED = 1000
 log = structlog.get_logger("prober")
 
 
+@dataclass
 class Prober:
     """All probes of this node; `devices` says what it has now, `tell` takes the reports."""
 
-    def __init__(
-        self,
-        builder: Builder,
-        *,
-        node_id: str,
-        devices: Callable[[], list[Device]],
-        tell: Callable[[Probed], None],
-    ) -> None:
-        self._builder = builder
-        self._node_id = node_id
-        self._devices = devices
-        self._tell = tell
-        self._unwanted: OrderedDict[int, threading.Event] = OrderedDict()
-        self._threads: list[threading.Thread] = []
+    builder: Builder
+    node_id: str
+    devices: Callable[[], list[Device]]
+    tell: Callable[[Probed], None]
+    _unwanted: dict[int, threading.Event] = field(default_factory=dict)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Answer for an agent that was killed: nobody waits for what it was building."""
+        why = "the agent was killed while it was being built"
+        for preflight_id in self.builder.interrupted:
+            self._say(preflight_id, Finding("the program was not built", why, "Check again", blocks=False))
 
     def begin(self, probe: Probe) -> None:
         """Start it in a thread of its own; one that came before is not done again."""
@@ -51,7 +51,7 @@ class Prober:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         if len(self._threads) >= PROBES_MAX:
             why = f"{probe.node} has {PROBES_MAX} other checks to do"
-            self._say(probe, [Finding("nothing was checked", why, "Check again in a moment", blocks=False)])
+            self._say(probe.preflight_id, Finding("nothing was checked", why, "Check again in a moment", blocks=False))
             return
         name = f"probe-{probe.preflight_id}"
         self._threads.append(threading.Thread(target=self._run, args=(probe, wait), name=name, daemon=True))
@@ -72,7 +72,7 @@ class Prober:
         """Set once nobody waits for this one any more."""
         unwanted = self._unwanted.setdefault(preflight_id, threading.Event())
         if len(self._unwanted) > REMEMBERED:
-            self._unwanted.popitem(last=False)
+            del self._unwanted[next(iter(self._unwanted))]
         return unwanted
 
     def _run(self, probe: Probe, wait: Callable[[float], bool]) -> None:
@@ -80,41 +80,38 @@ class Prober:
             self._examine(probe, wait)
         except Exception as error:
             log.exception("a probe failed", preflight=probe.preflight_id)
-            self._say(probe, [Finding(f"{probe.node} could not be checked", str(error), "Read its agent's log")])
+            what = f"{probe.node} could not be checked"
+            self._say(probe.preflight_id, Finding(what, str(error), "Read its agent's log"))
 
     def _examine(self, probe: Probe, wait: Callable[[float], bool]) -> None:
-        devices = self._devices()
-        meeting = Meeting(probe)
+        devices = self.devices()
         with checkpoint_place.marked(probe.checkpoints, key=probe.key, node=probe.node) as problems:
+            meeting = Meeting(probe, has_place=probe.checkpoints != "" and not any(each.blocks for each in problems))
             if probe.own:
-                meeting.hold(has_place=probe.checkpoints != "" and not any(problem.blocks for problem in problems))
+                asyncio.run(meeting.hold())
         built = Built([], tried=False)
         if probe.builds:
             gpus = any(device.kind == DeviceKind.GPU for device in devices)
-            built = self._builder.build(probe, wait=wait, gpus=gpus)
+            built = self.builder.build(probe, wait=wait, gpus=gpus)
         findings = [*_absent(probe, devices), *_silent_tpu(probe), *problems, *meeting.findings, *built.findings]
         met = {"taken": meeting.taken, "unreached": meeting.unreached}
-        self._say(probe, findings, **met, facts=built.facts, tried=built.tried)
+        self._say(probe.preflight_id, *findings, **met, facts=built.facts, tried=built.tried)
 
-    def _say(self, probe: Probe, findings: list[Finding], **more: Any) -> None:
-        self._tell(Probed(node_id=self._node_id, preflight_id=probe.preflight_id, findings=findings, **more))
+    def _say(self, preflight_id: int, *findings: Finding, **more: Any) -> None:
+        self.tell(Probed(node_id=self.node_id, preflight_id=preflight_id, findings=list(findings), **more))
 
 
-def _absent(probe: Probe, devices: list[Device]) -> list[Finding]:
+def _absent(probe: Probe, devices: list[Device]) -> Iterator[Finding]:
     """Devices that the job would get and that are not there (any more)."""
     here = {device.index for device in devices if device.kind == probe.device_kind}
-    absent = [str(index) for index in probe.devices if index not in here]
-    if not absent:
-        return []
-    what = f"{probe.node} has no {probe.device_kind.upper()} {', '.join(absent)}"
-    return [Finding(what, f"it sees {len(here)} now", "Restart its agent, so that it tells anew what it has")]
+    if absent := [str(index) for index in probe.devices if index not in here]:
+        what = f"{probe.node} has no {probe.device_kind.upper()} {', '.join(absent)}"
+        yield Finding(what, f"it sees {len(here)} now", "Restart its agent, so that it tells anew what it has")
 
 
-def _silent_tpu(probe: Probe) -> list[Finding]:
+def _silent_tpu(probe: Probe) -> Iterator[Finding]:
     """The address of a TPU at which nothing answers this node."""
-    why = why_silent(probe.spec.tpu)
-    if not why:
-        return []
-    sentence = f"The TPU {probe.spec.tpu} does not answer {probe.node}: {why}"
-    remedy = "Check its address, that it is running, and that this node can reach it"
-    return [Finding("the job's TPU does not answer", sentence, remedy, certain=True)]
+    if why := why_silent(probe.spec.tpu):
+        sentence = f"The TPU {probe.spec.tpu} does not answer {probe.node}: {why}"
+        remedy = "Check its address, that it is running, and that this node can reach it"
+        yield Finding("the job's TPU does not answer", sentence, remedy, certain=True)

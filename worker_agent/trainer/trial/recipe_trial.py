@@ -8,7 +8,6 @@ from typing import Any
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.choices import Validator
 from worker_agent.protocol.job.gang_shape import least_replicas, parts_of, replicas_in_sync
-from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.trainer.loop.rate import rate_of
 from worker_agent.trainer.model.compiled_model import check_model
@@ -21,8 +20,6 @@ from worker_agent.trainer.setup import runtime
 from worker_agent.trainer.strategies.interface import check_of
 from worker_agent.trainer.strategies.mirrored import synchronous
 from worker_agent.trainer.trial.assessment import Assessment
-
-_UNKNOWN = -2  # tf.data.UNKNOWN_CARDINALITY
 
 
 def build(assessment: Assessment, *, trains: bool) -> None:
@@ -38,7 +35,8 @@ def build(assessment: Assessment, *, trains: bool) -> None:
     assessment.stage = "the program's build_model() fails"
     model = check_model(recipe.model())
     assessment.stage = 'the program\'s build_dataset(params, "train") fails'
-    rows, workers = Rows(recipe, "train"), _readers(spec)
+    rows = Rows(recipe, "train")
+    workers = spec.workers if "sharding" in STRATEGIES[spec.strategy].reads else 1
     division = rows.division(spec.sharding, pipelines=workers)
     numbers = range(workers) if division.policy is Policy.FILE else [workers - 1]
     inputs = [rows.for_pipeline(division, pipelines=workers, pipeline=number) for number in numbers]
@@ -61,7 +59,7 @@ def build(assessment: Assessment, *, trains: bool) -> None:
         assessment.facts["First batch"] = f"{batch} rows, one step done"
     if model.built:
         assessment.facts["Parameters"] = _number(int(model.count_params()))
-    _validation_rows(assessment, recipe)
+    _validation_rows(assessment, recipe, workers)
 
 
 def _count(assessment: Assessment, inputs: list[Any], *, times: int, parts: int) -> None:
@@ -69,8 +67,8 @@ def _count(assessment: Assessment, inputs: list[Any], *, times: int, parts: int)
     as many are read as make one batch."""
     spec, facts = assessment.run.spec, assessment.facts
     batch, counts = spec.global_batch_size, [int(each.cardinality().numpy()) for each in inputs]
-    is_known = _UNKNOWN not in counts
-    facts["Rows"] = _rows_in_words(min(counts) * times if is_known else None)
+    facts["Rows"] = _rows_in_words(min(counts) * times)
+    is_known = min(counts) >= 0
     if not is_known:
         assessment.stage = "the training set cannot be read"
         counts = [count_rows(each.take(-(-batch // times))) for each in inputs]
@@ -78,11 +76,11 @@ def _count(assessment: Assessment, inputs: list[Any], *, times: int, parts: int)
     size = size_of(spec, rows=min(counts) * times, replicas=least_replicas(spec), parts=parts)
     if is_known:
         facts["Steps an epoch"] = _number(size.steps_per_epoch)
-    if is_known and (left := size.rows % batch):
-        facts["Left over"] = f"{left} rows an epoch, others in each, as they fill no batch of {batch}"
+        if left := size.rows % batch:
+            facts["Left over"] = f"{left} rows an epoch, others in each, as they fill no batch of {batch}"
 
 
-def _validation_rows(assessment: Assessment, recipe: Recipe) -> None:
+def _validation_rows(assessment: Assessment, recipe: Recipe, workers: int) -> None:
     """As whoever judges by them would ask for them."""
     assessment.stage = 'the program\'s build_dataset(params, "validation") fails'
     rows, apart = Rows(recipe, "validation"), assessment.run.spec.validation == Validator.EVALUATOR
@@ -90,16 +88,10 @@ def _validation_rows(assessment: Assessment, recipe: Recipe) -> None:
         check_judged(rows)
     if not rows.exist:
         return
-    shards = 1 if apart or not recipe.takes_shard else _readers(assessment.run.spec)
-    dataset = rows.for_shard(shards, shards - 1) if shards > 1 else rows.whole
-    known = int(dataset.cardinality().numpy())
+    shards = 1 if apart or not recipe.takes_shard else workers
+    known = int(rows.for_shard(shards, shards - 1).cardinality().numpy())
     whose = f" for each of {shards} workers" if shards > 1 else ""
-    assessment.facts["Validation rows"] = _rows_in_words(known if known >= 0 else None) + whose
-
-
-def _readers(spec: JobSpec) -> int:
-    """How many workers each read an input of their own."""
-    return spec.workers if "sharding" in STRATEGIES[spec.strategy].reads else 1
+    assessment.facts["Validation rows"] = _rows_in_words(known) + whose
 
 
 def _number(count: int) -> str:
@@ -107,5 +99,6 @@ def _number(count: int) -> str:
     return f"{count:,}".replace(",", "\u202f")
 
 
-def _rows_in_words(count: int | None) -> str:
-    return "not known before they are read" if count is None else _number(count)
+def _rows_in_words(count: int) -> str:
+    """`count` as TensorFlow tells it: negative where it does not know."""
+    return _number(count) if count >= 0 else "not known before they are read"
