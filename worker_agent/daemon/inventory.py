@@ -20,6 +20,8 @@ from worker_agent.protocol.states import DeviceKind
 
 CPU_SLOTS_MIN = 2
 PCI_DEVICES = Path("/sys/bus/pci/devices")
+# Who shares both shares every port: proc(5), namespaces(7).
+BOOT_ID, NETWORK_NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
 # Google's vendor number and those of its TPU chips, from v2 to v7x (jax/_src/hardware_utils.py has the list).
 TPU_VENDOR = "0x1ae0"
 TPU_CHIPS = frozenset({"0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076"})
@@ -78,6 +80,7 @@ def take_inventory(devices: Devices, *, cpu_slots: int) -> Inventory:
         agent=_version("trainyard") or "0.1.0",
         platform=platform.platform(),
         tpus=tpu_chips(PCI_DEVICES),
+        machine=f"{_text_in(BOOT_ID)} {NETWORK_NAMESPACE.readlink()}",
     )
 
 

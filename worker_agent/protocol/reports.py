@@ -29,7 +29,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node has and runs. Versions are "" where the package is missing; `tpus` counts chips, None: not told."""
+    """What a node has and runs. Versions are "" where the package is missing; `tpus` counts chips, None: not told.
+    Agents with the same `machine` share its ports, whatever their addresses ("": not told)."""
 
     hostname: str
     cores: int
@@ -42,6 +43,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     platform: str
     tpus: int | None = None
+    machine: str = ""
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,13 +5,13 @@ shows the same answer without applying it. Rules:
 a worker is never split over nodes; workers are spread over as many nodes as there are, evenly; a strategy of one
 process takes the node it fills best, so that room for gangs stays; coordinators and parameter servers hold a port but
 no device; an evaluator sits beside the leader, whose checkpoints it reads, and computes on the CPU; all workers of a
-gang compute on the same kind of device; a port is taken once per address; a node to be avoided is taken last.
+gang compute on the same kind of device; a port is taken once per machine; a node to be avoided is taken last.
 A hand-written TF_CONFIG fixes the addresses: then each process takes the node that has its address.
 """
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from orchestrator.domain.placement.tf_config import addresses_in, cluster_spec, extras_in, tf_config
 from orchestrator.domain.words import counted
@@ -66,12 +66,14 @@ class NodeView:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """The nodes of a cluster, its port range (both ends in it), and the (address, port) pairs that are taken."""
+    """The nodes of a cluster, its port range (both ends in it), and the ports that are taken: of a machine, as
+    `machines` names it by address, else of an address."""
 
     nodes: tuple[NodeView, ...]
     port_first: int
     port_last: int
     ports_taken: frozenset[tuple[str, int]] = frozenset()
+    machines: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -285,16 +287,17 @@ def _with_ports(
     taken = set(cluster.ports_taken)
     placed = []
     for seat in seats:
-        if seat.port and (seat.host, seat.port) in taken:
+        machine = cluster.machines.get(seat.host, seat.host)
+        if seat.port and (machine, seat.port) in taken:
             return NotNow(f"port {seat.port} of {seat.host}, which the TF_CONFIG names, is held by another job")
         turned = (cluster.port_first + (port_offset + step) % width for step in range(width))
-        port = seat.port or next((each for each in turned if (seat.host, each) not in taken), None)
+        port = seat.port or next((each for each in turned if (machine, each) not in taken), None)
         if port is None:
             return NotNow(
                 f"no port is free on {seat.node_name} ({seat.host}): "
                 f"all of {cluster.port_first}-{cluster.port_last} are held by running jobs"
             )
-        taken.add((seat.host, port))
+        taken.add((machine, port))
         placed.append(replace(seat, port=port))
     if STRATEGIES[spec.strategy].is_gang:
         extras = extras_in(spec.tf_config)

@@ -14,8 +14,10 @@ def cluster_view(
     cluster: Cluster, *, ports_avoided: frozenset[tuple[str, int]] = frozenset(), now: datetime | None = None
 ) -> ClusterView:
     """Nodes with their held and dirty devices, and the ports that are held (wherever in the installation), are dirty,
-    are being tried by a preflight, or are to be avoided."""
+    are being tried by a preflight, or are to be avoided. TensorFlow listens on all addresses of a machine, so a port
+    is taken on each of them."""
     now = now or timezone.now()
+    machines = dict(Node.objects.filter(inventory__machine__gt="").values_list("address", "inventory__machine"))
     held: dict[str, set[int]] = {}
     ports = set(ports_avoided)
     for doors in Preflight.objects.filter(ended_at=None, answer_by__gt=now).values_list("doors", flat=True):
@@ -33,7 +35,8 @@ def cluster_view(
         nodes=tuple(_node_view(node, frozenset(held.get(node.pk, ())), avoided=node.pk in avoided) for node in nodes),
         port_first=cluster.port_first,
         port_last=cluster.port_last,
-        ports_taken=frozenset(ports),
+        ports_taken=frozenset((machines.get(host, host), port) for host, port in ports),
+        machines=machines,
     )
 
 

@@ -59,6 +59,14 @@ def test_nodes_on_one_address_share_its_ports():
     assert [replica.port for replica in replicas] == [20000, 20002, 20003, 20004]
 
 
+def test_two_addresses_of_one_machine_share_its_ports():
+    nodes = (node("n1", address="10.0.0.1"), node("n2", address="10.1.0.1"), node("n3", address="10.0.0.2"))
+    machines = {"10.0.0.1": "a", "10.1.0.1": "a"}
+    view = replace(cluster(*nodes, taken=[("a", 20001)]), machines=machines)
+    found = {(each.host, each.port) for each in placed(place(spec(workers=3), view))}
+    assert found == {("10.0.0.1", 20000), ("10.1.0.1", 20002), ("10.0.0.2", 20000)}
+
+
 def test_port_offset_turns_the_range():
     (only,) = placed(place(spec(workers=1), cluster(node("n1"), ports=(20000, 20009)), port_offset=37))
     assert only.port == 20007

@@ -12,6 +12,7 @@ from orchestrator.services.jobs import dispatch
 from orchestrator.services.nodes import dirty
 from orchestrator.services.nodes.cluster_snapshot import cluster_view
 from tests.data.fakes import heartbeat
+from tests.factories import make_replica
 from tests.services.gang.gangs import later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import encode
 from worker_agent.protocol.records import Exit, Leftover, LeftoverKind
@@ -133,3 +134,16 @@ def test_a_flood_of_remains_is_cut(now):
     exit_with(only, now, *[Leftover(kind=LeftoverKind.PROCESS, words=f"process {pid}\0") for pid in range(9)])
     kept = Node.objects.get(pk=only.node_id).not_used[0].left
     assert kept == ["process 0", "process 1", "process 2", "process 3", "process 4", "4 more"]
+
+
+def test_a_port_held_on_one_address_of_a_machine_is_taken_on_all(now):
+    cluster = make_lab(nodes=3, slots=2)
+    one, other, elsewhere = Node.objects.order_by("name")
+    for node, machine in ((one, "boot-1 net:[1]"), (other, "boot-1 net:[1]"), (elsewhere, "")):
+        node.inventory |= {"machine": machine}
+        node.save()
+    make_replica(make_gang_job(cluster, workers=1), node=one, host=one.address, port=20000)
+    make_replica(make_gang_job(cluster, workers=1), node=elsewhere, host=elsewhere.address, port=20001)
+    view = cluster_view(cluster, now=now)
+    assert view.ports_taken == {("boot-1 net:[1]", 20000), (elsewhere.address, 20001)}
+    assert view.machines == {one.address: "boot-1 net:[1]", other.address: "boot-1 net:[1]"}
