@@ -206,8 +206,8 @@ def _failed(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, .
         return End(cause, reason)
     has_left = any(replica.cause is Cause.COMPLETED for replica in gang.replicas)
     if unsure and root.end.silent and not has_left:  # on one that is suspended, stands still, or is cut off
-        silent = gang.live[0].who if len(gang.live) == 1 else "One of its gang"
-        reason = f"{silent} answered no more, so {root.who} gave up."
+        silent = gang.live[0].who if len(gang.live) == 1 else "One process of the gang"
+        reason = f"{silent} stopped answering, so {root.who} gave up."
         return End(Cause.HUNG, reason, restart=True, certain=False, stacks=True)
     outcome = _verdict(gang, root)
     if unsure or isinstance(outcome, Again):

@@ -76,5 +76,5 @@ def _said(silent: list[Rank], judged: list[Rank], allowed_s: float, now: datetim
     where += f"; others reached step {furthest}" if is_behind else ""
     where += f'; it says "{last.phase}"' if last.phase and last.phase != "training" else ""
     is_alone = len(judged) == 1 or len(silent) < len(judged) or is_behind
-    who = f"{last.who} has made no step" if is_alone else f"None of {len(judged)} processes has made a step"
+    who = f"{last.who} has taken no step" if is_alone else f"None of {len(judged)} processes has taken a step"
     return f"{who} for {silent_s:.0f} s ({where}); {allowed_s:.0f} s are allowed."

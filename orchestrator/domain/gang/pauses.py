@@ -93,12 +93,12 @@ def _ended(gang: GangFacts, pause: Pause, savers: list[ReplicaFacts], now: datet
         is_late = now - ended >= ARRIVES_WITHIN
         if pause.saves and not pause.stored and not is_late:
             return Wait()
-        missing = " What it said last has not arrived." if pause.saves and not pause.stored else ""
+        missing = " Its last reports have not arrived." if pause.saves and not pause.stored else ""
         return Kept(Cause.PAUSED, f"{gang.reason}{missing}")
     cause, reason, retry = root.end.cause, reason_of(root), root.end.row.retry
     if retry is not Retry.NEVER and (pause.requeue or retry is not Retry.COUNTED):
         return Kept(cause, f"The pause saved nothing: {reason}")
-    return Finish(cause, f"It failed while it was to be paused: {reason}")
+    return Finish(cause, f"It failed while it was being paused: {reason}")
 
 
 def _overdue(pause: Pause, savers: list[ReplicaFacts]) -> ReplicaFacts | None:

@@ -70,18 +70,18 @@ def _within_limits(present: AttemptEnd, earlier: tuple[AttemptEnd, ...]) -> Agai
     alike = [each for each in earlier if each.retry in LIMITED and _is_alike(each, present)]
     before = alike[-1] if alike else None
     if before is not None and present.retry is Retry.ONCE:
-        return Never(f"So it was in launch {before.number}.")
+        return Never(f"The same happened in launch {before.number}.")
     if before is not None and present.retry is Retry.IF_FURTHER and present.step <= before.step:
         if present.lost_peer:
             return Never(
-                f"Nobody failed by itself, as in launch {before.number}: look whether its nodes can reach one another."
+                f"No process failed by itself, as in launch {before.number}: check that its nodes can reach each other."
             )
-        return Never(f"So it was in launch {before.number}, and it has come no further.")
+        return Never(f"The same happened in launch {before.number}, and there has been no progress since.")
     if _fruitless([*earlier, present]) >= MOST_FRUITLESS:
-        return Never(f"This was launch {MOST_FRUITLESS} in a row that took no step.")
+        return Never(f"This was launch {MOST_FRUITLESS} in a row without a step.")
     if _in_vain([*earlier, present]) >= MOST_IN_VAIN:
         again = f"launched again {MOST_IN_VAIN} times after such failures"
-        return Never(f"It has been {again}, and came no further than step {max(each.step for each in earlier)}.")
+        return Never(f"It has been {again}, and did not get past step {max(each.step for each in earlier)}.")
     return Again()
 
 
@@ -94,11 +94,11 @@ def _after_the_program(present: AttemptEnd, earlier: tuple[AttemptEnd, ...], max
     if counted and _repeats(present, counted[-1]):
         return Never(
             f"The same exception at the same step ({present.step}) as in launch {counted[-1].number}: "
-            "it would come again, so the job is not tried once more."
+            "it would come again, so the job is not launched again."
         )
     if len(counted) >= max_restarts:
         times = "once" if max_restarts == 1 else f"{max_restarts} times"
-        return Never(f"It has been tried again {times}, as often as it may.")
+        return Never(f"It has been launched again {times}, as often as the job allows.")
     return Again(min(FIRST_WAIT_S * 2 ** min(len(counted), 10), LONGEST_WAIT_S), len(counted) + 1)
 
 

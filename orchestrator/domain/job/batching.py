@@ -98,7 +98,7 @@ def held_to(batch: int, spec: JobSpec) -> Indivisible:
             f"{spec.global_batch_size} does not divide over {gang}: use {batch}, as its checkpoint does", (batch,)
         )
     return Indivisible(
-        f"its checkpoint holds it to a global batch of {batch}, which does not divide over {gang}: choose numbers "
+        f"its checkpoint requires a global batch of {batch}, which does not divide over {gang}: choose numbers "
         f"whose product divides {batch}",
         (),
     )
@@ -151,12 +151,12 @@ def _split_sentence(spec: JobSpec, per_replica: int) -> str:
     match STRATEGIES[spec.strategy].split:
         case Split.ONE_WORKER:
             split = f" ({counted(devices, 'device')} × {per_replica})" if devices > 1 else ""
-            others = f"{counted(workers, 'worker')} update on their own"
+            others = f"{counted(workers, 'worker')} make updates of their own"
             return f"{size} examples make one update of one worker{split}; {others}"
         case Split.CORES:
-            return f"{size} examples a step, divided over the cores that the TPU turns out to have"
+            return f"{size} examples a step, divided over the cores of the TPU"
         case Split.STAGES:
-            return f"{size} examples a step walk through {counted(workers * devices, 'stage')} ({gang})"
+            return f"{size} examples a step pass through {counted(workers * devices, 'stage')} ({gang})"
         case Split.GROUPS if spec.model_parallel > 1:
             groups = workers * devices // spec.model_parallel
             each = f"{counted(groups, 'group')} of {counted(spec.model_parallel, 'device')}"
@@ -174,7 +174,7 @@ def _parts_sentence(spec: JobSpec, per_replica: int, parts: int) -> str:
         return f"{parts} micro-batches of {per_replica // parts}: ideally each stage is idle {idle:.0%} of a step"
     if parts == 1:
         return ""
-    return f"each replica adds up {parts} passes of {per_replica // parts} examples before one update"
+    return f"each replica sums {parts} passes of {per_replica // parts} examples before one update"
 
 
 def _rate_sentence(spec: JobSpec, effective: float | None, replicas: int, warmup: float) -> str:

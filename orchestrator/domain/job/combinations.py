@@ -61,7 +61,7 @@ LIMITS = (
     Limit(
         "warmup_epochs",
         lambda s: s.lr_scaling == LrScaling.NONE and s.warmup_epochs > 0,
-        "warm-up leads to a scaled rate: set `lr_scaling` to `linear` or `sqrt`, or this to 0",
+        "warm-up leads to a scaled rate: set `lr_scaling` to `linear` or `sqrt`, or `warmup_epochs` to 0",
     ),
     Limit(
         "validation",
@@ -72,7 +72,7 @@ LIMITS = (
     Limit(
         "checkpoint_steps",
         lambda s: s.checkpoint_steps > 0 and s.checkpoints_kept == 0,
-        "none would be kept: set `checkpoints_kept` to 1 or more, or `checkpoint_steps` to 0",
+        "no checkpoint would be kept: set `checkpoints_kept` to 1 or more, or `checkpoint_steps` to 0",
     ),
 )
 CLUSTER_LIMITS = (
@@ -85,12 +85,12 @@ CLUSTER_LIMITS = (
     ClusterLimit(
         "communication",
         lambda s, cluster: s.communication == Communication.NCCL and _largest(cluster, DeviceKind.GPU) == 0,
-        "NCCL speaks between GPUs, and no node of cluster {s.cluster} has one: choose `auto` or `ring`",
+        "NCCL needs GPUs, and no node of cluster {s.cluster} has one: choose `auto` or `ring`",
     ),
     ClusterLimit(
         "cross_device",
         lambda s, cluster: s.cross_device == CrossDevice.NCCL and _largest(cluster, DeviceKind.GPU) == 0,
-        "NCCL speaks between GPUs, and no node of cluster {s.cluster} has one: choose `auto`, `hierarchical_copy` or "
+        "NCCL needs GPUs, and no node of cluster {s.cluster} has one: choose `auto`, `hierarchical_copy` or "
         "`reduction_to_one_device`",
     ),
 )
@@ -132,7 +132,7 @@ def _of_the_other_kind(spec: JobSpec, given: Collection[str]) -> Iterator[tuple[
 
 
 def _unseen(field: str) -> str:
-    return f"a script never sees `{field}`: leave it out and pass it among the program's arguments"
+    return f"a script does not get `{field}`: leave it out and pass it in the program's arguments"
 
 
 def _undeclared(spec: JobSpec, recipe: RecipeInfo | None) -> Iterator[tuple[str, str]]:
@@ -141,7 +141,7 @@ def _undeclared(spec: JobSpec, recipe: RecipeInfo | None) -> Iterator[tuple[str,
     if is_cut and spec.kind is Kind.RECIPE and recipe is not None and not recipe.stages:
         yield (
             "strategy",
-            "the recipe does not say where it can be cut: give it build_stages(params, count), which returns the names "
+            "the recipe does not define its stages: give it build_stages(params, count), which returns the names "
             "of the model's layers stage by stage, or choose another strategy",
         )
 

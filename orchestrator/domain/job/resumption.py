@@ -18,13 +18,13 @@ def refusals(asked: JobSpec, theirs: JobSpec, *, epoch: int) -> Iterator[tuple[s
     """Why a job cannot begin with a checkpoint of `epoch` whole epochs, as (field, sentence)."""
     if theirs.global_batch_size != asked.global_batch_size:
         batch = theirs.global_batch_size
-        sentence = f"it was written with a global batch of {batch}, and steps have to mean the same: set it to {batch}"
+        sentence = f"it was written with a global batch of {batch}, which must stay the same: set it to {batch}"
         yield "resume_from", sentence
     if _other_recipe(asked, theirs):
         yield (
             "resume_from",
             f"it was written by the recipe {theirs.code.recipe}, and {asked.code.recipe} has other variables: choose "
-            f"{theirs.code.recipe}, or begin anew",
+            f"{theirs.code.recipe}, or start without it",
         )
     keras, readers = keras_of(theirs), _readers(theirs)
     if asked.strategy not in readers:
@@ -34,12 +34,12 @@ def refusals(asked: JobSpec, theirs: JobSpec, *, epoch: int) -> Iterator[tuple[s
         yield (
             "resume_from",
             f"it was written under {written}{of}, whose checkpoints {label(asked.strategy)} cannot read: choose "
-            f"{' or '.join(takers)}, with as many processes and devices as you like",
+            f"{' or '.join(takers)}, with any number of processes and devices",
         )
     elif keras_of(asked) is not keras:
         yield "keras", f"the checkpoint was written in {keras.label}, which keeps other variables: choose `{keras}`"
     if epoch >= asked.epochs:
-        yield "epochs", f"the checkpoint is of epoch {epoch} already: give {counted(epoch + 1, 'epoch')} or more"
+        yield "epochs", f"the checkpoint already has epoch {epoch}: set {counted(epoch + 1, 'epoch')} or more"
 
 
 def warnings(asked: JobSpec, theirs: JobSpec) -> Iterator[Finding]:
@@ -51,8 +51,8 @@ def warnings(asked: JobSpec, theirs: JobSpec) -> Iterator[Finding]:
         listed = ", ".join(f"{name} {value!r:.40}" for name, value in theirs_by_name.items())
         yield Finding(
             f"the checkpoint was written with {listed}",
-            "where a hyper-parameter shapes the model, the checkpoint does not fit it",
-            "Set those of the model to what they were; others may change",
+            "the checkpoint does not fit if they shape the model",
+            "Set those that shape the model to these values; others may differ",
             blocks=False,
         )
 

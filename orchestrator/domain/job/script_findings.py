@@ -24,7 +24,7 @@ def refusals(script: ScriptInfo, spec: JobSpec) -> list[tuple[str, str]]:
     if not alone or spec.strategy is not Strategy.TENSOR_PARALLEL or spec.workers == 1:
         return []
     what = "the program names neither `initialize_accelerator_system` nor `create_distributed_mesh`"
-    why = f"each of the {spec.workers} workers would have a mesh of its own devices, and never join the others"
+    why = f"each of the {spec.workers} workers would build a mesh of its own devices only"
     return [("workers", f"{what}: {why}. Use 1 worker")]
 
 
@@ -40,9 +40,9 @@ def _strategy(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
         what = f"the program builds {labels}" if script.strategies else "the program names no strategy"
         remedy = script.strategies[0].value if script.strategies else Strategy.ONE_DEVICE.value
         why = (
-            f"each of the {runs} processes that run it would train a model of its own, unknown to the others"
+            f"each of the {runs} processes that run it would train a separate model"
             if runs > 1
-            else "the chief alone runs it, and would train by itself while its workers and parameter servers idle"
+            else "only the chief runs it, and would train alone while workers and parameter servers are idle"
         )
         yield Finding(
             what,
@@ -54,15 +54,15 @@ def _strategy(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
         wanted = next(strategy for strategy in script.strategies if STRATEGIES[strategy].is_gang)
         yield Finding(
             f"the program builds {labels}",
-            f"under {row.label} it is one process without TF_CONFIG, a gang of one at best",
+            f"under {row.label} it is one process without TF_CONFIG, so it trains alone",
             f"Choose `{wanted.value}`",
             blocks=False,
         )
     elif script.strategies:
         yield Finding(
             f"the program builds {labels}",
-            f"it is given the processes of {row.label}",
-            f"Choose `{script.strategies[0].value}`, or look whether that is meant",
+            f"it gets the processes of {row.label}",
+            f"Choose `{script.strategies[0].value}`, or check that this is intended",
             blocks=False,
         )
 
@@ -74,14 +74,14 @@ def _keras(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
     if Keras.KERAS3 not in row.keras:
         yield Finding(
             f"Keras 3 under {row.label}",
-            "its fit fails there, and in a loop of one's own updates get lost",
+            "its fit fails there, and a training loop of your own loses updates",
             "Choose `tf_keras`",
             blocks=False,
         )
     elif script.old_keras:
         yield Finding(
             "the program uses what Keras 3 no longer has",
-            "it was written for Keras 2 and would stop at the first such name",
+            "it was written for Keras 2 and would fail at the first such name",
             "Choose `tf_keras`",
             blocks=False,
         )

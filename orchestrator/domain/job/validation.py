@@ -116,11 +116,11 @@ def _env(raw: object, row: Field) -> dict[str, str] | Bad:
     values: dict[str, str] = {}
     for name, value in raw.items():
         if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
-            return Bad(f"{str(name)[:40]!r} is no variable name: letters, digits and _, not beginning with a digit")
+            return Bad(f"{str(name)[:40]!r} is not a variable name: use letters, digits and _, with no digit first")
         if name in ENV_RESERVED or name.startswith("TRAINYARD_"):
             return Bad(f"{name} is set by Trainyard itself: leave it out")
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            return Bad(f"{name} has to be a text")
+            return Bad(f"{name} has to be text")
         cleaned = text(str(value), limit=ENV_VALUE_CHARS, lines=True, empty=True)
         if isinstance(cleaned, Bad):
             return Bad(f"{name} {cleaned.message}")

@@ -47,12 +47,12 @@ def read(raw: object, kind: Any, low: float | None = None, high: float | None = 
 def text(raw: object, *, limit: int, lines: bool = False, empty: bool = False) -> str | Bad:
     """Printable text of at most `limit` characters; on one line unless `lines`."""
     if not isinstance(raw, str):
-        return Bad("has to be a text")
+        return Bad("has to be text")
     value = raw if lines else raw.strip()
     if not value and not empty:
         return Bad("must not be empty")
     if len(value) > limit:
-        return Bad(f"has {len(value)} characters; at most {limit} fit")
+        return Bad(f"has {len(value)} characters; at most {limit} are allowed")
     if _CONTROL.search(value) or _TURNS.search(value) or (not lines and _BREAKS.search(value)):
         return Bad("contains a control character: write plain text")
     if any("\ud800" <= character <= "\udfff" for character in value):

@@ -11,7 +11,7 @@ from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import Keras
 
-_SAME = "Install the same one on all nodes and restart their agents, or cordon the odd ones"
+_SAME = "Install the same one on all nodes and restart their agents, or cordon the nodes that differ"
 
 
 def findings(spec: JobSpec, nodes: Sequence[NodeView]) -> Iterator[Finding]:
@@ -20,7 +20,7 @@ def findings(spec: JobSpec, nodes: Sequence[NodeView]) -> Iterator[Finding]:
     tensorflow = {name: each.tensorflow for name, each in software.items()}
     yield from _missing("TensorFlow", tensorflow, "its agent finds no such package", "Install it (make agent)")
     releases = {version.rpartition(".")[0] for version in tensorflow.values() if version}
-    why = "only gangs of equal versions are tried out"
+    why = "only equal versions are tested together"
     if len(releases) > 1:
         why = "processes of different releases do not understand each other"
     yield from _differing("TensorFlow differs", tensorflow, why, _SAME, blocks=len(releases) > 1)
@@ -29,12 +29,12 @@ def findings(spec: JobSpec, nodes: Sequence[NodeView]) -> Iterator[Finding]:
     else:
         package = "keras>=3"
         keras = {name: "" if each.keras.startswith("2.") else each.keras for name, each in software.items()}
-    yield from _missing(package, keras, "the job's processes speak it", f"Install it there (pip install '{package}')")
-    why = "layers may be built differently, and their variables not match"
+    yield from _missing(package, keras, "the job's processes need it", f"Install it there (pip install '{package}')")
+    why = "layers may be built differently, and their variables may not match"
     yield from _differing("Keras differs", keras, why, _SAME)
     agents = {name: each.agent for name, each in software.items()}
-    why = "an older one may not know what it is told"
-    yield from _differing("agents differ", agents, why, "Update and restart it")
+    why = "an older agent may not understand its commands"
+    yield from _differing("agents differ", agents, why, "Update and restart the older ones")
 
 
 def _missing(package: str, versions: Mapping[str, str], why: str, remedy: str) -> Iterator[Finding]:

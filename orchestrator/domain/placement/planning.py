@@ -120,7 +120,7 @@ class Never:
 
 LOCAL_TPU = "local"
 # TensorFlow's collectives on CPU see one device per process.
-ONE_CPU_DEVICE = "TensorFlow computes on one CPU device per worker. Use 1 device and more workers, or nodes with GPUs"
+ONE_CPU_DEVICE = "On CPUs TensorFlow uses one device per worker. Use more workers, each with 1, or nodes with GPUs"
 
 
 def place(spec: JobSpec, cluster: ClusterView, *, port_offset: int = 0) -> Placed | NotNow | Never:
@@ -148,7 +148,7 @@ def nodes_of(replicas: tuple[PlannedReplica, ...], cluster: ClusterView) -> list
 
 def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
     if not cluster.nodes:
-        return Never("cluster", f"cluster {spec.cluster} has no nodes yet: join one first")
+        return Never("cluster", f"cluster {spec.cluster} has no nodes yet: add a node first")
     need = spec.devices_per_worker
     kinds = _usable_kinds(spec)
     largest = max(node.count(kind) for node in cluster.nodes for kind in kinds)
@@ -166,7 +166,7 @@ def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
         held = ", ".join(f"{name} {number}" for name, number in room.items())
         return Never(
             "workers",
-            f"more workers than nodes can hold: {spec.workers} with {counted(need, 'device')} each asked for, "
+            f"more workers than the nodes can hold: {spec.workers} with {counted(need, 'device')} each asked for, "
             f"{most} fit ({held}). Use at most {most}",
         )
     return None
@@ -259,7 +259,7 @@ def _seat_as_written(spec: JobSpec, cluster: ClusterView, kind: DeviceKind) -> l
         need = spec.devices_per_worker if (role, index) in computing else 0
         here = [node for node in cluster.nodes if node.address == host]
         if not here:
-            return Never("tf_config", f"{host} (of {role.value} {index}) is the address of no node of the cluster")
+            return Never("tf_config", f"{host} (of {role.value} {index}) is not the address of a node of the cluster")
         if need and max(node.count(own) for node in here for own in DeviceKind) < need:
             return Never("tf_config", f"no node at {host} has {counted(need, 'device')} for {role.value} {index}")
         able = [node for node in here if node.state is NodeState.READY and len(free[node.node_id]) >= need]
@@ -312,7 +312,7 @@ def _shortage(spec: JobSpec, nodes: tuple[NodeView, ...]) -> str:
         need = f"needs {counted(spec.devices_per_worker, 'free device')} on one node"
     parts: list[str] = []
     for node in nodes:
-        why = f"{len(node.dirty)} not given back" if node.dirty else ""
+        why = f"{len(node.dirty)} dirty" if node.dirty else ""
         note = f" ({node.state.value})" if node.state is not NodeState.READY else f" ({why})" if why else ""
         parts.append(f"{len(node.free())}{'' if parts else ' free'} on {node.name}{note}")
     return f"{need}; {', '.join(parts)}"

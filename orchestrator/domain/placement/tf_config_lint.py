@@ -42,11 +42,11 @@ def lint(written: str, spec: JobSpec, cluster: ClusterView | None) -> list[Findi
 def _cluster_in(written: str) -> tuple[Mapping[str, object], dict[str, list[str]]] | Finding:
     remedy = f"Write for instance {EXAMPLE}"
     if len(written) > LARGEST:
-        return Finding("TF_CONFIG is too long", f"it has {len(written)} characters of {LARGEST}", "Shorten it")
+        return Finding("TF_CONFIG is too long", f"it has {len(written)} characters, more than {LARGEST}", "Shorten it")
     try:
         whole = json.loads(written)
     except (ValueError, RecursionError) as error:
-        return Finding("TF_CONFIG is no JSON", str(error).rstrip("."), remedy)
+        return Finding("TF_CONFIG is not JSON", str(error).rstrip("."), remedy)
     if not isinstance(whole, dict) or not isinstance(whole.get("cluster"), dict) or not whole["cluster"]:
         return Finding("TF_CONFIG has no cluster", "it names the processes and their addresses", remedy)
     members: dict[str, list[str]] = {}
@@ -60,8 +60,8 @@ def _cluster_in(written: str) -> tuple[Mapping[str, object], dict[str, list[str]
 def _task(whole: Mapping[str, object]) -> Iterator[Finding]:
     if "task" in whole:
         yield Finding(
-            "there is a task in it",
-            "every process gets its own, and with this one all of them would take themselves for the same",
+            "TF_CONFIG contains a task",
+            "each process gets its own task; with this one, all of them would be the same process",
             "Remove task: Trainyard fills it in for each process",
         )
 
@@ -70,22 +70,22 @@ def _roles(members: Mapping[str, list[str]], spec: JobSpec) -> Iterator[Finding]
     for role in members:
         if role == Role.EVALUATOR:
             yield Finding(
-                "the evaluator stands in the cluster",
-                "it trains with nobody, and the others would wait for it without end",
-                "Remove it here, and set validation to evaluator: it is started beside the cluster",
+                "the evaluator is in the cluster",
+                "it does not train with the others, which would wait for it forever",
+                "Remove it here and set validation to evaluator: Trainyard starts it outside the cluster",
             )
         elif role == OLD_CHIEF:
             leads = spec.chief or STRATEGIES[spec.strategy].coordinated
             remedy = "Call it chief" if leads else "Make its address one of worker, or call it chief and set chief"
-            yield Finding(f"{role} is an old name", "TensorFlow 2 knows it no more", remedy)
+            yield Finding(f"{role} is an old name", "TensorFlow 2 no longer knows it", remedy)
         elif role not in ROLES:
             yield Finding(
                 f"there is no role {role[:40]!r}", "TensorFlow starts nothing for it", "Use worker, chief, ps"
             )
     if "ps" in members and "chief" not in members:
         yield Finding(
-            "there are parameter servers and no chief",
-            "the chief creates the variables on them and hands out the work; workers alone only wait",
+            "there are parameter servers but no chief",
+            "the chief creates the variables on them and hands out the work; without it the workers wait",
             'Add "chief": ["host:port"]',
         )
     if "ps" in members and not STRATEGIES[spec.strategy].coordinated:
@@ -103,13 +103,13 @@ def _counts(members: Mapping[str, list[str]], spec: JobSpec) -> Iterator[Finding
         yield Finding(f"there are {chiefs} chiefs", "only one process can lead", "Keep one")
     elif chiefs and not coordinated and not spec.chief:
         yield Finding(
-            "a chief is declared and none is started",
-            "the workers would wait for it without end",
+            "a chief is declared, but none is started",
+            "the workers would wait for it forever",
             "Set chief (it counts among the workers), or make its address one of worker",
         )
     elif spec.chief and not chiefs:
         yield Finding(
-            "a chief is asked for and not declared",
+            "a chief is requested but not declared",
             "it would have no address",
             'Add "chief": ["host:port"], or leave chief out',
         )
@@ -146,8 +146,8 @@ def _twice(addresses: list[tuple[str, int, str]]) -> Iterator[Finding]:
         if times > 1:
             who = ", ".join(f"{role} {index}" for role, index, own in addresses if own == address)
             yield Finding(
-                f"{address[:80]} stands there {times} times ({who})",
-                "one process can listen at an address, the others fail or join the wrong one",
+                f"{address[:80]} is listed {times} times ({who})",
+                "only one process can listen at an address; the others fail or join the wrong one",
                 "Give each process a port of its own",
             )
 
@@ -161,14 +161,14 @@ def _places(addresses: list[tuple[str, int, str]], cluster: ClusterView) -> Iter
         host, _, port = address.rpartition(":")
         if host.strip("[]") not in nodes:
             yield Finding(
-                f"{role} {index} is to run at {host[:80]}, which is no node of the cluster",
+                f"{role} {index} is to run at {host[:80]}, which is not a node of the cluster",
                 "nothing could be started there",
                 f"Use an address of {known}",
             )
         elif not cluster.port_first <= int(port) <= cluster.port_last:
             yield Finding(
-                f"port {port} of {role} {index} lies outside the cluster's range",
-                "nothing keeps another program, or a firewall, from it",
+                f"port {port} of {role} {index} is outside the cluster's range",
+                "another program may use it, or a firewall may block it",
                 f"Use one of {cluster.port_first} to {cluster.port_last}",
                 blocks=False,
             )

@@ -192,7 +192,7 @@ def test_a_gang_in_which_everybody_only_lost_a_peer_is_launched_again_once():
     before = AttemptEnd(1, Cause.EXCEPTION, Blame.PEER, step=7, began_at=0)
     again = decide(gang(*lost, status=JobStatus.RESTARTING, launch=2, earlier=(before,)), now=NOW)
     assert (again.status, again.cause) == (JobStatus.FAILED, Cause.EXCEPTION)
-    assert "Nobody failed by itself, as in launch 1" in again.reason
+    assert "No process failed by itself, as in launch 1" in again.reason
 
 
 def test_who_loses_a_peer_that_has_run_to_its_end_was_given_more_work_by_the_program():
@@ -255,7 +255,7 @@ def test_a_taken_port_is_launched_again_up_to_three_times():
         assert decide(facts, now=NOW).restart
     last = decide(gang(ended(0, cause), launch=3, earlier=earlier), now=NOW)
     assert last.status is JobStatus.FAILED
-    assert last.reason.endswith("This was launch 3 in a row that took no step.")
+    assert last.reason.endswith("This was launch 3 in a row without a step.")
     torn_down = gang(ended(0, cause), ended(1, Cause.STOPPED), status=JobStatus.RESTARTING, cause=cause, reason="r")
     assert decide(torn_down, now=NOW) == Relaunch(cause, "worker 0 on node-1 found its port in use.", Again())
 
@@ -343,9 +343,9 @@ def test_who_answers_no_more_without_having_ended_hangs():
     decision = decide(gang(lost, replica(1)), now=NOW)
     assert isinstance(decision, End)
     assert (decision.cause, decision.restart, decision.certain, decision.stacks) == (Cause.HUNG, True, False, True)
-    assert decision.reason == "worker 1 on node-2 answered no more, so worker 0 on node-1 gave up."
+    assert decision.reason == "worker 1 on node-2 stopped answering, so worker 0 on node-1 gave up."
     three = decide(gang(lost, replica(1), replica(2)), now=NOW)
-    assert three.reason == "One of its gang answered no more, so worker 0 on node-1 gave up."
+    assert three.reason == "One process of the gang stopped answering, so worker 0 on node-1 gave up."
     torn_down = gang(
         lost,
         ended(1, Cause.HUNG, **SUSPENDED, signal=9),

@@ -29,20 +29,20 @@ def asked(*ranks: Rank, kind: Kind = Kind.RECIPE, total_steps: int = 100, listen
 def test_a_step_may_take_as_long_as_the_limit() -> None:
     assert asked(rank(silent_s=300)) == ""
     assert asked(rank(silent_s=301)) == (
-        "worker 0 on node-1 has made no step for 301 s (the last was step 57); 300 s are allowed."
+        "worker 0 on node-1 has taken no step for 301 s (the last was step 57); 300 s are allowed."
     )
 
 
 def test_where_all_wait_nobody_is_named() -> None:
     said = asked(rank(0, silent_s=310), rank(1, silent_s=311))
-    assert said == "None of 2 processes has made a step for 311 s (the last was step 57); 300 s are allowed."
+    assert said == "None of 2 processes has taken a step for 311 s (the last was step 57); 300 s are allowed."
 
 
 @pytest.mark.parametrize("others_silent_s", [0, 305])
 def test_who_is_behind_is_named(others_silent_s: float) -> None:
     said = asked(rank(0, silent_s=others_silent_s, step=60), rank(1, silent_s=400))
     assert said.startswith(
-        "worker 1 on node-2 has made no step for 400 s (the last was step 57; others reached step 60)"
+        "worker 1 on node-2 has taken no step for 400 s (the last was step 57; others reached step 60)"
     )
 
 
@@ -64,7 +64,7 @@ def test_what_is_no_step_has_more_time(phase: str) -> None:
 def test_the_first_step_has_more_time_and_is_said_to_be_it() -> None:
     assert asked(rank(silent_s=1700, step=None, phase="building")) == ""
     said = asked(rank(silent_s=1900, step=None, phase="building"))
-    assert said.endswith('has made no step for 1900 s (none yet; it says "building"); 1800 s are allowed.')
+    assert said.endswith('has taken no step for 1900 s (none yet; it says "building"); 1800 s are allowed.')
 
 
 def test_after_the_last_step_the_model_is_saved() -> None:

@@ -75,7 +75,7 @@ def test_the_end_of_who_saved_is_not_believed_before_all_it_said_has_arrived():
     waits = timedelta(seconds=59).total_seconds()
     assert decide(ended(0, Cause.PAUSED, ago_s=waits), pause=late, cause=Cause.PAUSED) == Wait()
     kept = decide(ended(0, Cause.PAUSED, ago_s=waits + 1), pause=late, cause=Cause.PAUSED)
-    assert kept == Kept(Cause.PAUSED, f"{BY_ADA} What it said last has not arrived.")
+    assert kept == Kept(Cause.PAUSED, f"{BY_ADA} Its last reports have not arrived.")
 
 
 def test_a_training_that_ended_before_it_was_asked_has_ended():
@@ -117,7 +117,7 @@ def test_a_pause_that_saved_nothing_says_so(cause, signal, requeue, onward):
     assert isinstance(decision, onward)
     assert decision.cause is cause
     assert decision.reason.startswith(
-        "The pause saved nothing: worker 0" if onward is Kept else "It failed while it was to be paused: worker 0"
+        "The pause saved nothing: worker 0" if onward is Kept else "It failed while it was being paused: worker 0"
     )
 
 

@@ -65,7 +65,7 @@ def test_processes_that_lost_one_another_are_launched_again_as_long_as_they_come
     assert verdict(killed, (lost,), max_restarts=0) == Again()
     assert verdict(later, (lost,), max_restarts=0) == Again()
     assert verdict(aborted, (lost,), max_restarts=3) == Never(
-        "Nobody failed by itself, as in launch 1: look whether its nodes can reach one another."
+        "No process failed by itself, as in launch 1: check that its nodes can reach each other."
     )
 
 
@@ -73,7 +73,7 @@ def test_what_machines_did_costs_nothing_but_not_without_end():
     earlier = tuple(of_machines(number=number) for number in range(1, 11))
     assert verdict(of_machines(), earlier[:9], max_restarts=0) == Again()
     assert verdict(of_machines(), earlier, max_restarts=0) == Never(
-        "It has been launched again 10 times after such failures, and came no further than step 5."
+        "It has been launched again 10 times after such failures, and did not get past step 5."
     )
     onward = tuple(of_machines(number=number, step=number) for number in range(1, 40))
     assert verdict(of_machines(step=40), onward, max_restarts=0) == Again()
@@ -88,7 +88,7 @@ def test_three_launches_in_a_row_without_a_step_are_enough():
     shut_down = of_machines(Cause.AGENT_SHUTDOWN, step=40, began_at=40)
     assert verdict(fruitless, (fruitless, shut_down), max_restarts=5) == Again()
     assert verdict(fruitless, (fruitless, shut_down, fruitless), max_restarts=5) == Never(
-        "This was launch 3 in a row that took no step."
+        "This was launch 3 in a row without a step."
     )
 
 
@@ -102,7 +102,7 @@ def test_a_gang_that_did_not_meet_is_given_one_more_chance():
     apart = of_machines(Cause.RENDEZVOUS_TIMEOUT, number=2, step=0)
     assert verdict(apart, (of_machines(),), max_restarts=0) == Again()
     assert verdict(of_machines(Cause.RENDEZVOUS_TIMEOUT, number=3, step=0), (apart,), max_restarts=0) == Never(
-        "So it was in launch 2, and it has come no further."
+        "The same happened in launch 2, and there has been no progress since."
     )
     assert verdict(of_machines(Cause.RENDEZVOUS_TIMEOUT, step=40), (apart,), max_restarts=0) == Again()
 
@@ -111,7 +111,7 @@ def test_a_gang_that_hung_is_launched_again_once():
     hung = of_machines(Cause.HUNG, step=5)
     assert verdict(hung, (of_machines(),), max_restarts=0) == Again()
     assert verdict(of_machines(Cause.HUNG, number=2, step=90), (hung,), max_restarts=9) == Never(
-        "So it was in launch 1."
+        "The same happened in launch 1."
     )
 
 
@@ -122,7 +122,7 @@ def test_a_program_is_tried_again_as_often_as_asked_for_and_later_each_time():
     assert waits == [10, 20, 40, 80, 160, 300, 300, 300, 300]
     assert verdict(failures[0], (of_machines(), failures[0]), max_restarts=2) == Again(20.0, 2)
     assert verdict(failures[0], failures[:1], max_restarts=1) == Never(
-        "It has been tried again once, as often as it may."
+        "It has been launched again once, as often as the job allows."
     )
 
 

@@ -35,14 +35,14 @@ def test_global_to_worker_to_replica():
             (2, 64, 32, 1, 32),
             "64 examples a step = 1 worker × 2 devices × 32 per replica; variables stay in main memory",
         ),
-        ("parameter_server", {"workers": 3}, (1, 64, 64, 1, 64), "one update of one worker; 3 workers update"),
+        ("parameter_server", {"workers": 3}, (1, 64, 64, 1, 64), "3 workers make updates of their own"),
         (
             "parameter_server",
             {"workers": 2, "devices_per_worker": 2},
             (2, 64, 32, 1, 32),
-            "one update of one worker (2 devices × 32); 2 workers update on their own",
+            "one update of one worker (2 devices × 32); 2 workers make updates of their own",
         ),
-        ("tpu", {"tpu": "local"}, (1, 64, 64, 1, 64), "divided over the cores that the TPU turns out to have"),
+        ("tpu", {"tpu": "local"}, (1, 64, 64, 1, 64), "divided over the cores of the TPU"),
         (
             "tensor_parallel",
             {"workers": 2, "devices_per_worker": 2, "model_parallel": 2},
@@ -60,7 +60,7 @@ def test_global_to_worker_to_replica():
             "pipeline",
             {"workers": 2, "micro_batches": 4},
             (1, 64, 64, 4, 16),
-            "64 examples a step walk through 2 stages (2 workers × 1 device)",
+            "64 examples a step pass through 2 stages (2 workers × 1 device)",
         ),
     ],
 )
@@ -73,7 +73,7 @@ def test_each_strategy_divides_its_own_way(strategy, fields, numbers, sentence):
 def test_accumulation_divides_what_a_replica_computes():
     found = plan(workers=2, accumulation=4)
     assert (found.per_replica, found.parts, found.per_part) == (32, 4, 8)
-    assert found.sentences[1] == "each replica adds up 4 passes of 8 examples before one update"
+    assert found.sentences[1] == "each replica sums 4 passes of 8 examples before one update"
     outcome = of_spec(spec(workers=2, accumulation=3))
     assert outcome == Indivisible(
         "64 does not divide over 2 workers × 1 device × 3 parts of a step = 6: use 60 or 66", (60, 66)

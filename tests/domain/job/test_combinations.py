@@ -67,7 +67,7 @@ REFUSED = [
     ("tensor_parallel", {"validation": "evaluator"}, "validation", "an evaluator cannot validate it"),
     ("pipeline", {"workers": 2, "validation": "evaluator"}, "validation", "no process holds the whole model"),
     ("multi_worker_mirrored", {"validation": "evaluator", "checkpoints_kept": 0}, "validation", "none are kept"),
-    ("mirrored", {"checkpoint_steps": 10, "checkpoints_kept": 0}, "checkpoint_steps", "none would be kept"),
+    ("mirrored", {"checkpoint_steps": 10, "checkpoints_kept": 0}, "checkpoint_steps", "no checkpoint would be kept"),
     ("parameter_server", {"ps": 1, "keras": Keras.KERAS3}, "keras", "Keras 3 loses updates"),
     ("tensor_parallel", {"keras": Keras.TF_KERAS}, "keras", "splits models of Keras 3"),
     ("mirrored", {"communication": "ring"}, "communication", "choose multi_worker_mirrored"),
@@ -78,9 +78,9 @@ REFUSED = [
     ("one_device", {"arguments": ["--x"]}, "arguments", "declare it in PARAMS"),
     ("one_device", {"working_dir": "src"}, "working_dir", "set kind to script"),
     ("one_device", {"tf_config": "{}"}, "tf_config", "Trainyard writes a recipe's TF_CONFIG"),
-    ("one_device", SCRIPT | {"epochs": 9}, "epochs", "a script never sees epochs"),
-    ("one_device", SCRIPT | {"params": {"a": 1}}, "params", "a script never sees params"),
-    ("one_device", SCRIPT | {"precision": "mixed_float16"}, "precision", "among the program's arguments"),
+    ("one_device", SCRIPT | {"epochs": 9}, "epochs", "a script does not get epochs"),
+    ("one_device", SCRIPT | {"params": {"a": 1}}, "params", "a script does not get params"),
+    ("one_device", SCRIPT | {"precision": "mixed_float16"}, "precision", "in the program's arguments"),
     ("pipeline", SCRIPT | {"workers": 2}, "strategy", "make the program a recipe"),
     *((name, SCRIPT | {"tf_config": "{}"}, "tf_config", "one process and needs no TF_CONFIG") for name in ONE_PROCESS),
     ("central_storage", {"jit": True}, "jit", "XLA cannot reach the variables of central storage"),
@@ -125,7 +125,7 @@ def test_every_limit_of_a_strategy_has_an_example(strategy):
 def test_a_pipeline_needs_a_recipe_that_says_where_it_is_cut():
     asked = spec(Strategy.PIPELINE, workers=2)
     whole, cut = RecipeInfo("", "", ()), RecipeInfo("", "", (), stages=True)
-    assert dict(refusals(asked, whole))["strategy"].startswith("the recipe does not say where it can be cut")
+    assert dict(refusals(asked, whole))["strategy"].startswith("the recipe does not define its stages")
     assert refusals(asked, cut) == refusals(asked) == refusals(spec(workers=2), whole) == []
 
 
@@ -138,7 +138,7 @@ def test_nccl_needs_a_gpu():
     cpus, gpus = cluster(node("n1")), cluster(node("n1"), node("n2", kind=DeviceKind.GPU))
     asked = spec(workers=2, communication="nccl")
     assert refusals_in(asked, cpus) == [
-        ("communication", "NCCL speaks between GPUs, and no node of cluster lab has one: choose `auto` or `ring`")
+        ("communication", "NCCL needs GPUs, and no node of cluster lab has one: choose `auto` or `ring`")
     ]
     mirrored = spec(Strategy.MIRRORED, cross_device="nccl")
     assert [field for field, _ in refusals_in(mirrored, cpus)] == ["cross_device"]

@@ -23,7 +23,7 @@ def refused(theirs=WRITTEN, epoch=1, **changes):
 @pytest.mark.parametrize(
     ("changes", "field", "words"),
     [
-        ({"epochs": 1}, "epochs", "is of epoch 1 already: give 2 epochs or more"),
+        ({"epochs": 1}, "epochs", "already has epoch 1: set 2 epochs or more"),
         ({"keras": Keras.TF_KERAS}, "keras", "written in Keras 3, which keeps other variables: choose `keras3`"),
         ({"global_batch_size": 8}, "resume_from", "set it to 64"),
         ({"strategy": Strategy.PIPELINE}, "resume_from", "Pipeline cannot read: choose One device or Mirrored"),

@@ -38,12 +38,12 @@ def test_what_fits_is_passed_over(text, strategy, fields):
 @pytest.mark.parametrize(
     ("text", "strategy", "fields", "words"),
     [
-        (MIRRORED, "multi_worker_mirrored", {"workers": 2}, "each of the 2 processes that run it would train a model"),
-        (MIRRORED, "parameter_server", {"workers": 2, "ps": 1}, "the chief alone runs it, and would train by itself"),
+        (MIRRORED, "multi_worker_mirrored", {"workers": 2}, "2 processes that run it would train a separate model"),
+        (MIRRORED, "parameter_server", {"workers": 2, "ps": 1}, "only the chief runs it, and would train alone"),
         (MIRRORED + "tf.distribute.Server(c)", "parameter_server", {"workers": 2, "ps": 1}, "each of the 4 processes"),
         ("print(1)\n", "multi_worker_mirrored", {"workers": 2}, "the program names no strategy"),
-        (GANG, "mirrored", {}, "one process without TF_CONFIG, a gang of one at best. Choose `multi_worker_mirrored`"),
-        (GANG, "parameter_server", {"workers": 2, "ps": 1}, "it is given the processes of ParameterServer"),
+        (GANG, "mirrored", {}, "one process without TF_CONFIG, so it trains alone. Choose `multi_worker_mirrored`"),
+        (GANG, "parameter_server", {"workers": 2, "ps": 1}, "it gets the processes of ParameterServer"),
         (SERVED, "parameter_server", {"ps": 1, "keras": Keras.KERAS3}, "Keras 3 under ParameterServer"),
         ("m.reset_states()\n", "one_device", {"keras": Keras.KERAS3}, "what Keras 3 no longer has"),
     ],
@@ -61,8 +61,6 @@ def test_dtensor_of_one_process_is_refused_several_workers():
 
     ((field, sentence),) = refused(DTENSOR)
     assert field == "workers"
-    assert sentence.endswith(
-        "each of the 2 workers would have a mesh of its own devices, and never join the others. Use 1 worker"
-    )
+    assert sentence.endswith("each of the 2 workers would build a mesh of its own devices only. Use 1 worker")
     assert refused(DTENSOR + "dtensor.create_distributed_mesh([('x', 2)])\n") == []
     assert refused(MEETS) == refused(DTENSOR, workers=1) == refused(GANG, Strategy.MULTI_WORKER_MIRRORED) == []

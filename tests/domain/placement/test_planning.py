@@ -104,7 +104,7 @@ def test_more_workers_than_the_nodes_can_ever_hold():
     outcome = place(spec(workers=5, devices_per_worker=1), cluster(node("node-1", 2), node("node-2", 2, held=[0, 1])))
     assert isinstance(outcome, Never)
     assert outcome.field == "workers"
-    assert outcome.message.startswith("more workers than nodes can hold: 5 with 1 device each asked for, 4 fit")
+    assert outcome.message.startswith("more workers than the nodes can hold: 5 with 1 device each asked for, 4 fit")
     assert outcome.message.endswith("(node-1 2, node-2 2). Use at most 4")
 
 
@@ -116,7 +116,7 @@ def test_a_worker_larger_than_any_node():
 
 
 def test_a_cluster_without_nodes():
-    assert place(spec(), cluster()) == Never("cluster", "cluster lab has no nodes yet: join one first")
+    assert place(spec(), cluster()) == Never("cluster", "cluster lab has no nodes yet: add a node first")
 
 
 def test_no_port_left():

@@ -107,7 +107,7 @@ def test_sizes_that_a_strategy_does_not_use_are_ignored(person: Client, strategy
         ("cluster", "elsewhere", "no cluster of that name"),
         ("workers", "two", "whole number"),
         ("workers", "9", "Use at most 4"),
-        ("devices_per_worker", "3", "one CPU device per worker"),
+        ("devices_per_worker", "3", "one device per worker"),
         ("global_batch_size", "63", "does not divide"),
         ("epochs", "0", "from 1 to"),
         ("learning_rate", "nan", "number"),

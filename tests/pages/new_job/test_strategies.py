@@ -27,7 +27,7 @@ def person(member: User, client_of, db: None) -> Client:
     ("field", "value", "words"),
     [
         ("accumulation", "0", "from 1 to"),
-        ("communication", "nccl", "NCCL speaks between GPUs"),
+        ("communication", "nccl", "NCCL needs GPUs"),
         ("precision", "float8", "float32, mixed_float16"),
         ("checkpoints_kept", "many", "whole number"),
         ("steps_per_execution", "-1", "from 0"),
@@ -123,7 +123,7 @@ def test_a_script_is_sent_with_what_scripts_have_and_nothing_else(person: Client
         ("arguments", "'open", "quotation mark"),
         ("working_dir", "/etc", "no leading /"),
         ("requirements", "--pre x", "options, addresses"),
-        ("tf_config", "{", "no JSON"),
+        ("tf_config", "{", "not JSON"),
         ("keras", "keras2", "keras3, tf_keras"),
         ("text", "x = (", "syntax error"),
     ],
@@ -148,8 +148,8 @@ def test_the_traps_of_a_hand_written_tf_config_stand_in_the_panel(person: Client
     sent = filled(kind="script", source="text", text="print(1)\n", filename="main.py", tf_config=config)
     answer = person.post(PREVIEW, sent).json()
     panel = unescape(answer["panel"])
-    assert "The evaluator stands in the cluster." in panel
-    assert "There is a task in it." in panel
+    assert "The evaluator is in the cluster." in panel
+    assert "TF_CONFIG contains a task." in panel
     assert "Set validation to evaluator" in panel or "set validation to evaluator" in panel
     assert "The program chooses its batch" in panel
 
@@ -195,7 +195,7 @@ def test_the_panel_of_the_other_strategies(person: Client, changes: dict[str, st
 
 def test_a_pipeline_of_a_recipe_that_cannot_be_cut_is_refused_at_the_strategy(person: Client):
     answer = person.post(PREVIEW, filled(strategy="pipeline")).json()
-    assert "where it can be cut" in answer["errors"]["strategy"]
+    assert "does not define its stages" in answer["errors"]["strategy"]
     staged = RECIPE.decode() + "\n\ndef build_stages(params, count):\n    return []\n"
     sent = filled(strategy="pipeline", source="text", text=staged, filename="mine.py", micro_batches="4")
     answer = person.post(PREVIEW, sent).json()

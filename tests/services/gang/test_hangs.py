@@ -50,7 +50,7 @@ def test_every_process_is_asked_for_its_stacks_and_ended(now):
     sweep(job, later(now, 60))
     assert job.status == JobStatus.RUNNING
     sweep(job, later(now, 61))
-    reason = "None of 2 processes has made a step for 61 s (the last was step 57); 60 s are allowed."
+    reason = "None of 2 processes has taken a step for 61 s (the last was step 57); 60 s are allowed."
     assert (job.status, job.cause, job.reason) == (JobStatus.RESTARTING, Cause.HUNG, reason)
     for replica in replicas:
         (stop,) = stops(replica)
@@ -91,7 +91,7 @@ def test_the_second_time_ends_the_job(now):
             for replica in replicas:
                 step(replica, 70, moment)
     assert (job.status, job.cause) == (JobStatus.FAILED, Cause.HUNG)
-    assert job.reason.endswith("So it was in launch 1.")
+    assert job.reason.endswith("The same happened in launch 1.")
     assert job.attempts.get(number=2).failed_on is None
 
 
@@ -122,7 +122,7 @@ def test_a_process_that_validates_has_more_time(now):
     gang.on_phase(replica=first, phase="training", now=later(now, 591))
     sweep(job, later(now, 592))
     assert job.status == JobStatus.RESTARTING
-    assert job.reason.startswith("worker 1 on node-2 has made no step for 592 s")
+    assert job.reason.startswith("worker 1 on node-2 has taken no step for 592 s")
 
 
 def test_a_gang_that_never_gets_to_its_first_step(now):

@@ -182,7 +182,7 @@ def test_a_pause_that_fails_to_save_fails_in_words(now):
     end(second, Cause.STOPPED, later(now, 1), signal=15)
     job.refresh_from_db()
     assert (job.status, job.cause) == (JobStatus.FAILED, Cause.EXCEPTION)
-    assert job.reason.startswith("It failed while it was to be paused: worker 0 on node-1 failed: It could not save")
+    assert job.reason.startswith("It failed while it was being paused: worker 0 on node-1 failed: It could not save")
 
 
 def test_a_node_lost_meanwhile_leaves_the_job_paused_with_what_it_cost(now):

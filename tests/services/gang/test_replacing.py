@@ -167,7 +167,7 @@ def test_a_worker_whose_program_fails_waits_and_counts(job, now):
     end(again, Cause.EXCEPTION, later(now, 80), code=1, message="ValueError: bad")
     job.refresh_from_db()
     assert (job.status, job.cause) == (JobStatus.STOPPING, Cause.EXCEPTION)
-    assert "It has been tried again once, as often as it may." in job.reason
+    assert "It has been launched again once, as often as the job allows." in job.reason
     assert not job.replicas.filter(held=True, status=ReplicaStatus.EXITED).exists()
 
 

@@ -121,7 +121,7 @@ def test_our_sentence_stands_before_the_last_lines_and_only_what_is_left_is_ende
         end(only, Cause.EXIT_CODE, later(now, moment), code=3, last_lines="goodbye")
     job.refresh_from_db()
     reason = "worker 0 on node-1 ended with exit code 3."
-    assert job.reason == f"{reason} It has been tried again once, as often as it may.{lines}"
+    assert job.reason == f"{reason} It has been launched again once, as often as the job allows.{lines}"
     assert job.events.get(kind="job_restarting").text == f"{reason} So the job is launched again.{lines}"
 
 
@@ -169,7 +169,7 @@ def test_a_program_that_fails_is_tried_again_after_a_while(now, enqueued):
     end(again, Cause.EXCEPTION, later(now, 30), code=1, message=CRASH)
     job.refresh_from_db()
     assert job.status == JobStatus.FAILED
-    assert job.reason.endswith(f"{CRASH}. It has been tried again once, as often as it may.")
+    assert job.reason.endswith(f"{CRASH}. It has been launched again once, as often as the job allows.")
 
 
 def test_the_same_exception_at_the_same_step_is_not_tried_a_third_time(now):

@@ -56,7 +56,7 @@ def test_more_workers_than_nodes_can_hold_is_an_error_at_its_field(member):
         submission.check(request_for(make_lab(slots=1), workers=4, global_batch_size=64), by=member).errors,
         submission.check(request_for(make_lab(slots=1), workers=4, global_batch_size=64), by=member).errors,
     ):
-        assert fields_of(errors)["workers"].startswith("more workers than nodes can hold: 4")
+        assert fields_of(errors)["workers"].startswith("more workers than the nodes can hold: 4")
 
 
 def test_a_batch_that_does_not_divide(member):
@@ -160,7 +160,7 @@ def test_a_hand_written_tf_config_is_linted_with_the_nodes_at_hand(member):
     assert [finding.blocks for finding in outside.findings] == [False]
     wrong = submission.check(asked(f"{hosts[0]}:{lab.port_first}", evaluator=["x:2000"]), by=member)
     told = [error.message for error in wrong.errors if error.field == "tf_config"]
-    assert "the evaluator stands in the cluster" in told[0]
+    assert "the evaluator is in the cluster" in told[0]
     assert "it lists 1 worker address for 2 workers" in told[1]
     assert wrong.placement
 

@@ -64,7 +64,7 @@ def test_a_device_is_not_used_until_its_node_sees_that_all_is_gone(now, enqueued
     assert not only.held
     assert not dispatch.dispatch_job(job_id=job.pk, now=later(now, 6))
     job.refresh_from_db()
-    assert job.waiting_for == "needs 1 free device on one node; 0 free on node-1 (1 not given back)"
+    assert job.waiting_for == "needs 1 free device on one node; 0 free on node-1 (1 dirty)"
     look(node, only, later(now, 7), SURVIVOR)
     assert not dispatch.dispatch_job(job_id=job.pk, now=later(now, 8))
     enqueued.clear()
