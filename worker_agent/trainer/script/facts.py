@@ -46,13 +46,11 @@ class ScriptFacts:
 
     def _watch_strategies(self, module: ModuleType) -> None:
         """What a strategy consists of is told."""
-        library: Any = module
-        _after_making(library.StrategyBase, lambda strategy: self._report.facts(**facts_of(strategy)))
+        _after_making(module.StrategyBase, lambda strategy: self._report.facts(**facts_of(strategy)))
 
     def _watch_meshes(self, module: ModuleType) -> None:
         """How a mesh is laid out is told."""
-        layout: Any = module
-        _after_making(layout.Mesh, lambda mesh: self._report.facts(mesh=_dimensions(mesh)))
+        _after_making(module.Mesh, lambda mesh: self._report.facts(mesh=_dimensions(mesh)))
 
 
 def facts_of(strategy: Any) -> dict[str, FactValue]:

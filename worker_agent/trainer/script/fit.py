@@ -5,10 +5,13 @@ and at every epoch's end, how far the training is, and how fast. It changes noth
 callbacks see, no step that Keras takes.
 """
 
+import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import wraps
+from importlib import import_module
+from queue import Empty, Queue
 from time import monotonic
 from types import ModuleType
 from typing import Any
@@ -32,33 +35,15 @@ class Fits:
 
     def watch_keras3(self, module: ModuleType) -> None:
         """Metrics of Keras 3's fit are told."""
-        trainer: Any = module
-        trainer.TensorFlowTrainer.fit = self._watched(trainer.TensorFlowTrainer.fit, self._make_for_keras3)
+        self._watch(module.TensorFlowTrainer, "keras")
 
     def watch_tf_keras(self, module: ModuleType) -> None:
         """Metrics of tf_keras' fit are told."""
-        training: Any = module
-        training.Model.fit = self._watched(training.Model.fit, self._make_for_tf_keras)
+        self._watch(module.Model, "tf_keras")
 
-    # Made at the first fit: while its training module is imported, Keras itself is still on its way in.
-    def _make_for_keras3(self) -> Any:
-        from keras import __version__
-        from keras.callbacks import Callback
-
-        made: Any = type("TrainyardMetrics", (_Metrics, Callback), {"async_safe": True})
-        return made(self, f"keras {__version__}")
-
-    def _make_for_tf_keras(self) -> Any:
-        from tf_keras import __version__
-        from tf_keras.callbacks import Callback
-
-        made: Any = type("TrainyardMetrics", (_Metrics, Callback), {"sums_batches": True})
-        callback = made(self, f"tf_keras {__version__}")
-        callback._supports_tf_logs = True  # else every batch waits for its values, and parameter servers refuse it
-        return callback
-
-    def _watched(self, fit: Callable[..., Any], make: Callable[[], Any]) -> Callable[..., Any]:
-        """`fit` with one more callback."""
+    def _watch(self, kind: Any, package: str) -> None:
+        """Have the `fit` of such models of that Keras call one more callback."""
+        fit = kind.fit
         signature = inspect.signature(fit)
 
         @wraps(fit)
@@ -67,13 +52,21 @@ class Fits:
                 bound = signature.bind(*arguments, **named)
             except TypeError:
                 return fit(*arguments, **named)  # says itself what is wrong
-            bound.arguments["callbacks"] = _with(bound.arguments.get("callbacks"), make(), model=arguments[0])
+            callback = _callback(self, package)
+            bound.arguments["callbacks"] = _with(bound.arguments.get("callbacks"), callback, model=arguments[0])
             try:
                 return fit(*bound.args, **bound.kwargs)
             finally:
                 self.report.stepping(expected=False)
 
-        return watched
+        kind.fit = watched
+
+
+def _callback(fits: Fits, package: str) -> Any:
+    """Made at a fit: while its training module is imported, Keras itself is still on its way in."""
+    keras = import_module(package)
+    made: Any = type("TrainyardMetrics", (_Metrics, keras.callbacks.Callback), {})
+    return made(fits, package, keras.__version__)
 
 
 class _Metrics:
@@ -81,13 +74,15 @@ class _Metrics:
 
     model: Any
     params: dict[str, Any]
-    sums_batches = False
+    async_safe = True
 
-    def __init__(self, fits: Fits, keras: str) -> None:
+    def __init__(self, fits: Fits, package: str, version: str) -> None:
         super().__init__()
+        self._supports_tf_logs = True  # else tf_keras waits for every batch, and refuses it under parameter servers
         self._fits = fits
         self._report = fits.report
-        self._keras = keras
+        self._package = package
+        self._keras = f"{package} {version}"
         self._lock = threading.Lock()
         self._divisor = 1
         self._step = 0
@@ -96,7 +91,8 @@ class _Metrics:
     def on_train_begin(self, logs: Any = None) -> None:
         """What this process is, as far as Keras knows."""
         self._epoch_steps: int | None = self.params.get("steps")
-        self._first_epoch: int | None = None
+        self._epochs_before: int | None = None
+        self._epoch = self._fits.epochs
         self._begun = self._step_of_epoch = self._step = self._fits.steps
         self._logged_at = self._rated_at = monotonic()
         self._rated_step = self._logged_step = self._step
@@ -105,15 +101,16 @@ class _Metrics:
         replicas = int(getattr(strategy, "num_replicas_in_sync", 1) or 1)
         # tf_keras adds up over the workers what every one of them has reduced already.
         several = bool(getattr(getattr(strategy, "extended", None), "_in_multi_worker_mode", bool)())
-        if self.sums_batches and several:
+        if self._package == "tf_keras" and several:
             self._divisor = replicas
         self._report.facts(**{"keras": self._keras, "replicas_in_sync": replicas, **facts_of(strategy)})
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Epochs are numbered from 1 for people."""
-        self._epoch = epoch
-        if self._first_epoch is None:
-            self._first_epoch = epoch
+        """Epochs are numbered from 1 for people, over all fits."""
+        if self._epochs_before is None:
+            self._epochs_before = self._fits.epochs - epoch
+        self._epoch = self._epochs_before + epoch + 1
+        self._epochs = self._epochs_before + int(self.params.get("epochs") or 0)
         with self._lock:
             self._step_of_epoch = self._step
         self._report.stepping(expected=True)
@@ -132,13 +129,13 @@ class _Metrics:
             self._step = step
             if step - self._step_of_epoch == self._epoch_steps:
                 self._report.stepping(expected=False)
-            is_due = step - self._begun <= EVERY_BATCH_UNTIL or now - self._logged_at >= POINTS_EVERY_S
-            if not is_due:
+            if step - self._begun > EVERY_BATCH_UNTIL and now - self._logged_at < POINTS_EVERY_S:
                 return
             self._logged_at = now
             rates = self._rates(step, now)
         if hasattr(logs, "fetch"):
-            self._later(step, logs)
+            self._results = self._results or _Results(self._report)
+            self._results.add(step, logs)
         else:
             values = _numbers(logs, self._divisor)
             with self._lock:
@@ -157,7 +154,7 @@ class _Metrics:
                 self._epoch_steps = step - self._step_of_epoch
         scalars = _learning_rate(self.model) | metrics
         self._report.points(step, {name: value for name, value in scalars.items() if name not in logged})
-        self._report.epoch(self._fits.epochs + epoch - (self._first_epoch or 0) + 1, metrics)
+        self._report.epoch(self._epoch, metrics)
         self._tell_progress(step)
         self._report.stepping(expected=False)
         self._report.facts(**_parameters(self.model))
@@ -166,14 +163,13 @@ class _Metrics:
         """The next `fit` counts on from here."""
         if self._results is not None:
             self._results.close()
-        self._fits.steps = self._step
-        self._fits.epochs += self._epoch + 1 - (self._first_epoch or 0) if self._first_epoch is not None else 0
+        self._fits.steps, self._fits.epochs = self._step, self._epoch
 
     def _tell_progress(self, step: int) -> None:
-        epochs = int(self.params.get("epochs") or 0) - (self._first_epoch or 0)
-        total = self._begun + epochs * self._epoch_steps if self._epoch_steps else 0
-        done = self._fits.epochs + self._epoch - (self._first_epoch or 0) + 1
-        self._report.counted(step, max(total, step if total else 0), done, self._fits.epochs + epochs)
+        total = 0
+        if self._epoch_steps:
+            total = max(step, self._begun + (self._epochs - self._fits.epochs) * self._epoch_steps)
+        self._report.counted(step, total, self._epoch, self._epochs)
 
     def _rates(self, step: int, now: float) -> dict[str, float]:
         seconds, steps = now - self._rated_at, step - self._rated_step
@@ -181,11 +177,6 @@ class _Metrics:
             return {}
         self._rated_at, self._rated_step = now, step
         return {"step_time_ms": seconds / steps * 1000, "steps_per_s": steps / seconds}
-
-    def _later(self, step: int, logs: Any) -> None:
-        if self._results is None:
-            self._results = _Results(self._report)
-        self._results.add(step, logs)
 
 
 class _Results:
@@ -196,37 +187,26 @@ class _Results:
 
     def __init__(self, report: ScriptReport) -> None:
         self._report = report
-        self._news = threading.Condition()
-        self._next: tuple[int, Any] | None = None
-        self._over = False
+        self._next: Queue[tuple[int, Any] | None] = Queue()
         self._thread = threading.Thread(target=self._run, name="fit-results", daemon=True)
         self._thread.start()
 
     def add(self, step: int, result: Any) -> None:
         """`result.fetch()` will give the values of `step`."""
-        with self._news:
-            self._next = (step, result)
-            self._news.notify()
+        with contextlib.suppress(Empty):
+            self._next.get_nowait()
+        self._next.put((step, result))
 
     def close(self) -> None:
         """No more will come."""
-        with self._news:
-            self._over = True
-            self._news.notify()
+        self._next.put(None)
         self._thread.join(RESULT_WAIT_S)
 
     def _run(self) -> None:
-        while True:
-            with self._news:
-                while self._next is None and not self._over:
-                    self._news.wait()
-                if self._next is None:
-                    return
-                (step, result), self._next = self._next, None
-            try:
+        while (given := self._next.get()) is not None:
+            step, result = given
+            with contextlib.suppress(Exception):  # the step failed or was cancelled: fit itself says so
                 self._report.points(step, _numbers(result.fetch(), 1))
-            except Exception:  # the step failed or was cancelled: fit itself says so
-                continue
 
 
 def _with(callbacks: Any, mine: Any, *, model: Any) -> Any:

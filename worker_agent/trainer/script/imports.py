@@ -7,6 +7,7 @@ import importlib.machinery
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
 Act = Callable[[ModuleType], None]
 
@@ -26,32 +27,22 @@ class _Finder(importlib.abc.MetaPathFinder):
         for finder in sys.meta_path:
             spec = finder.find_spec(fullname, path, target) if finder is not self else None
             if spec is not None and spec.loader is not None:
-                spec.loader = _Loader(spec.loader, acts)
+                _act_behind(spec.loader, acts)
                 return spec
         return None
 
 
-class _Loader(importlib.abc.Loader):
-    """Loads as the module's own loader does, then acts, then is gone."""
+def _act_behind(loader: Any, acts: list[Act]) -> None:
+    """Have a module's own loader act when it has run the module, once."""
+    run = loader.exec_module
 
-    def __init__(self, inner: importlib.abc.Loader, acts: list[Act]) -> None:
-        self._inner = inner
-        self._acts = acts
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._inner, name)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._inner.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Run the module, then what waited for it."""
-        module.__loader__ = self._inner
-        if module.__spec__ is not None:
-            module.__spec__.loader = self._inner
-        self._inner.exec_module(module)
-        for act in self._acts:
+    def run_and_act(module: ModuleType) -> None:
+        del loader.exec_module
+        run(module)
+        for act in acts:
             _do(act, module)
+
+    loader.exec_module = run_and_act
 
 
 _finder = _Finder()

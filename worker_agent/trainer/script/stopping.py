@@ -27,9 +27,8 @@ class ScriptStop(StopSignal):
     """`folder` is the replica's. `leave` is called before the process goes: write what is left."""
 
     def __init__(self, folder: Path, leave: Callable[[], None]) -> None:
-        self._saves_itself = False
-        when_imported(_PREEMPTION, self._watch_preemption)
         super().__init__(leave, folder)
+        when_imported(_PREEMPTION, self._watch_preemption)
 
     @property
     def asked(self) -> bool:
@@ -46,15 +45,14 @@ class ScriptStop(StopSignal):
                 return
 
     def _is_handled(self) -> bool:
-        return self._saves_itself or callable(signal.getsignal(signal.SIGTERM))
+        return self._can_save.is_set() or callable(signal.getsignal(signal.SIGTERM))
 
     def _watch_preemption(self, module: ModuleType) -> None:
         """A PreemptionCheckpointHandler is given the time to save."""
-        handler: Any = module
-        make = handler.PreemptionCheckpointHandler.__init__
+        make = module.PreemptionCheckpointHandler.__init__
 
         def made(this: Any, *arguments: Any, **named: Any) -> None:
-            self._saves_itself = True
+            self.can_save()
             make(this, *arguments, **named)
 
-        handler.PreemptionCheckpointHandler.__init__ = made
+        module.PreemptionCheckpointHandler.__init__ = made
