@@ -62,7 +62,7 @@ def test_everything_said_is_in_the_sink_after_close_in_order() -> None:
 
 
 def test_the_spool_holds_what_was_said_and_no_agent_is_needed(tmp_path: Path) -> None:
-    emitter = Emitter(SpoolSink(tmp_path / "trainer", str(tmp_path / "nobody.sock")))
+    emitter = Emitter(SpoolSink(tmp_path / "trainer", notify=str(tmp_path / "nobody.sock")))
     emitter.log(7, loss=math.nan)
     emitter.close()
     (payload,) = Reader(tmp_path / "trainer").read().records
@@ -72,26 +72,26 @@ def test_the_spool_holds_what_was_said_and_no_agent_is_needed(tmp_path: Path) ->
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = SpoolSink(tmp_path / "trainer", "")
+    sink = SpoolSink(tmp_path / "trainer", notify="")
     emitter = Emitter(sink)
     with monkeypatch.context() as full:
-        full.setattr(sink._writer, "flush", _refuse)
+        full.setattr(sink, "flush", _refuse)
         emitter.log(1, loss=1.0)
         emitter.flush()
-        assert sink.pending
+        assert sink.pending_bytes
         assert Reader(tmp_path / "trainer").read().records == []
     emitter.close()
-    assert not sink.pending
+    assert not sink.pending_bytes
     assert len(Reader(tmp_path / "trainer").read().records) == 1
 
 
 def test_a_training_that_ends_while_the_disk_is_full_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = SpoolSink(tmp_path / "trainer", "")
+    sink = SpoolSink(tmp_path / "trainer", notify="")
     emitter = Emitter(sink)
     with monkeypatch.context() as full:
-        full.setattr(sink._writer, "flush", _refuse)
+        full.setattr(sink, "flush", _refuse)
         emitter.log(1, loss=1.0)
         leaving = threading.Thread(target=emitter.close)
         leaving.start()
@@ -105,7 +105,7 @@ def test_a_training_that_ends_while_the_disk_is_full_waits_for_it(
 def test_what_cannot_be_written_down_does_not_end_the_writing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    emitter = Emitter(SpoolSink(tmp_path / "trainer", ""))
+    emitter = Emitter(SpoolSink(tmp_path / "trainer", notify=""))
     for step, name in ((1, "half of a character \ud800"), (2**70, "far"), (3, "loss")):
         emitter.log(step, **{name: 1.0})
         emitter.flush()

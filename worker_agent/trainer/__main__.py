@@ -42,7 +42,7 @@ def run_plan(path: Path) -> int:
         return build(plan, plan.trial)
     stacks.listen(Path(plan.folder))
     run = from_plan(plan, cores=os.cpu_count() or 1)
-    return conduct(run, SpoolSink(Path(plan.spool) / Stream.TRAINER, plan.notify))
+    return conduct(run, SpoolSink(Path(plan.spool) / Stream.TRAINER, notify=plan.notify))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from time import monotonic, sleep, time
 from typing import Protocol, TextIO
 
@@ -34,8 +33,8 @@ class Sink(Protocol):
     """Where grouped records go: all of one flush at once, from one thread at a time."""
 
     @property
-    def pending(self) -> bool:
-        """True while records that were taken are not written yet (full disk): `write` shall be called again."""
+    def pending_bytes(self) -> int:
+        """Of records that were taken and are not written yet (full disk): `write` shall be called again."""
 
     @property
     def end(self) -> int:
@@ -112,13 +111,10 @@ class Emitter:
 
     def _write(self) -> None:
         """With the lock held."""
-        records = list(grouped(self._drain()))
+        records = list(grouped([self._queue.popleft() for _ in range(len(self._queue))]))
         self.pulse.note(records)
-        if (records or self._sink.pending) and not self._sink_closed:
+        if (records or self._sink.pending_bytes) and not self._sink_closed:
             self._sink.write(records)
-
-    def _drain(self) -> list[_LoggedPoint | Record]:
-        return [self._queue.popleft() for _ in range(len(self._queue))]
 
     def _flush_in_time(self) -> None:
         while not self._closed.wait(FLUSH_S):
@@ -126,51 +122,32 @@ class Emitter:
             self.flush()
 
 
-class SpoolSink:
+class SpoolSink(NotifyingWriter):
     """The product's sink: the replica's spool on disk, and a ring at the agent's door."""
-
-    def __init__(self, folder: Path, notify: str) -> None:
-        self._writer = NotifyingWriter(folder, notify=notify)
-
-    @property
-    def pending(self) -> bool:
-        """True while the disk refuses what the writer holds."""
-        return self._writer.pending_bytes > 0
-
-    @property
-    def end(self) -> int:
-        """Of the spool, with what waits for the disk."""
-        return self._writer.end
-
-    @property
-    def acknowledged(self) -> int:
-        """As the agent has noted."""
-        return self._writer.acknowledged
 
     def write(self, records: list[Record]) -> None:
         """Append all, one write, one datagram; to the platter at times."""
         for record in records:
             try:
-                self._writer.append(codec.encode(record))
+                self.append(codec.encode(record))
             except (TypeError, ValueError, OverflowError) as error:  # a name or number that cannot be written down
                 sys.stderr.write(f"A {type(record).__name__} record was left out: {error}\n")
-        self._writer.publish()
+        self.publish()
 
     def close(self) -> None:
         """Close the file. A full disk is waited for; what it refuses for `DISK_WAIT_S` is lost, only here."""
         until = monotonic() + DISK_WAIT_S
-        while self.pending and monotonic() < until:
+        while self.pending_bytes and monotonic() < until:
             sleep(FLUSH_S)
             self.write([])
         with contextlib.suppress(OSError):
-            self._writer.close()
+            super().close()
 
 
 class PrintSink:
     """The laptop's sink: milestones and, every two seconds, how far the training is. Nothing is left waiting."""
 
-    pending = False
-    end = acknowledged = 0
+    pending_bytes = end = acknowledged = 0
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -203,16 +180,14 @@ def grouped(items: Iterable[_LoggedPoint | Record]) -> Iterable[Record]:
     """Neighbouring points of the same scalars as one `Points`; everything else as it is, in order."""
     run: list[_LoggedPoint] = []
     for item in items:
-        if isinstance(item, tuple):
-            if run and (run[-1][2].keys() != item[2].keys() or len(run) * (len(item[2]) + 2) > RECORD_NUMBERS_MAX):
-                yield _points(run)
-                run = []
-            run.append(item)
-            continue
-        if run:
+        is_alike = run and isinstance(item, tuple) and item[2].keys() == run[-1][2].keys()
+        if run and not (is_alike and len(run) * (len(run[-1][2]) + 2) <= RECORD_NUMBERS_MAX):
             yield _points(run)
             run = []
-        yield item
+        if isinstance(item, tuple):
+            run.append(item)
+        else:
+            yield item
     if run:
         yield _points(run)
 

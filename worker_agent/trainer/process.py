@@ -3,17 +3,20 @@
 import sys
 import traceback
 
+import msgspec
+
 import trainyard.telling
 from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.strategies import broken_limits
-from worker_agent.protocol.states import Cause, Keras, Kind, Role
+from worker_agent.protocol.states import Cause, Keras, Kind, Role, Strategy
 from worker_agent.replica.verdict import DONE_PHASE, PAUSED_PHASE, PREEMPTED_PHASE
 from worker_agent.trainer.emit import Emitter, RecipeLog, Sink
-from worker_agent.trainer.failure import failure_of, record_of
+from worker_agent.trainer.failure import failure_of, is_of_tpu, record_of, tpu_refusal
 from worker_agent.trainer.outcome import ExitCode, Paused, Stopped, TrainingFailed, code_of
 from worker_agent.trainer.recipe import recipe_file
-from worker_agent.trainer.script import launcher
+from worker_agent.trainer.script import launcher, main_module
+from worker_agent.trainer.script.stopping import ScriptStop
 from worker_agent.trainer.setup import keras_alias, packages, rendezvous
 from worker_agent.trainer.setup.stopping import StopSignal, take_sigterm
 from worker_agent.trainer.strategies.interface import Process, train_of
@@ -22,16 +25,19 @@ from worker_agent.trainer.training_run import TrainingRun
 
 def conduct(run: TrainingRun, sink: Sink) -> int:
     """Run it to its end, say how it ended, and return the status to leave with. Call it in the main thread."""
-    if run.spec.kind is Kind.SCRIPT:
-        return launcher.conduct(run, sink)
-    take_sigterm()
+    is_script = run.spec.kind is Kind.SCRIPT
+    if not is_script:
+        take_sigterm()
     emitter = Emitter(sink)
-    trainyard.telling.connect(RecipeLog(emitter))
-    stop = StopSignal(leave=emitter.close, folder=run.folder)
+    stop = ScriptStop(emitter.close, run.folder) if is_script else StopSignal(emitter.close, run.folder)
+    code: int = ExitCode.COMPLETED
     try:
-        _train(run, emitter, stop)
-        emitter.phase(DONE_PHASE)
-        code: int = ExitCode.COMPLETED
+        if is_script:
+            code = launcher.launch(run, emitter, stop)
+        else:
+            _train(run, emitter, stop)
+        if code == ExitCode.COMPLETED and not (is_script and stop.asked):  # it may have left because it was asked to
+            emitter.phase(DONE_PHASE)
     except Paused:
         emitter.phase(PREEMPTED_PHASE if stop.is_preempted else PAUSED_PHASE)
         code = ExitCode.PAUSED
@@ -39,7 +45,7 @@ def conduct(run: TrainingRun, sink: Sink) -> int:
         code = ExitCode.STOPPED
     except SystemExit as wish:
         code = _left(wish, emitter)
-    except Exception as error:
+    except BaseException as error:
         code = _explained(error, run, emitter, stop)
     stop.finished()
     emitter.close()
@@ -47,6 +53,7 @@ def conduct(run: TrainingRun, sink: Sink) -> int:
 
 
 def _train(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
+    trainyard.telling.connect(RecipeLog(emitter))
     for field, sentence in broken_limits(run.spec):
         raise TrainingFailed(f"{field}: {sentence}.")
     packages.provide(run, emitter)
@@ -75,11 +82,16 @@ def _left(wish: SystemExit, emitter: Emitter) -> int:
     return code
 
 
-def _explained(error: Exception, run: TrainingRun, emitter: Emitter, stop: StopSignal) -> ExitCode:
+def _explained(error: BaseException, run: TrainingRun, emitter: Emitter, stop: StopSignal) -> ExitCode:
     if stop.asked:  # peers that stop at the same moment make each other's collectives fail
         return ExitCode.STOPPED
     failure = failure_of(error, code=run.code, gang_size=len(run.gang))
+    if run.spec.strategy is Strategy.TPU and is_of_tpu(error):
+        failure = msgspec.structs.replace(failure, message=tpu_refusal(error, run.spec.tpu).message)
     emitter.record(failure)
+    if failure.traceback and run.spec.kind is Kind.SCRIPT:
+        main_module.show(error, run.entry)
+        return code_of(failure.cause)
     if failure.traceback:
         traceback.print_exception(error)
     sys.stderr.write(f"{failure.message}\n")

@@ -20,10 +20,11 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from worker_agent.protocol import codec
+from worker_agent.protocol.job.script_text import READ_AT_IMPORT
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.states import Keras, Kind
@@ -39,10 +40,6 @@ HOUSEKEEPING_S = 1.0
 
 # One thread in each maths library: theirs start at import and would be missing in the child.
 _SINGLE_THREADED = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-# What libraries read while they are imported: a job that sets such a name needs an interpreter of its own.
-_READ_AT_IMPORT = ("TF_", "XLA_", "KERAS_", "OMP_", "OPENBLAS_", "MKL_", "KMP_", "PYTHON", "LD_")
-# What nearly every recipe needs; scikit-learn only where it is installed.
-_PRELOADED = ("sklearn.datasets",)
 
 
 def main() -> None:
@@ -68,9 +65,8 @@ def preload(flavour: str) -> None:
     for room in ("evaluator", *(row.module for row in STRATEGIES.values() if flavour in row.keras)):
         importlib.import_module(f"worker_agent.trainer.strategies.{room}")
     importlib.import_module("worker_agent.trainer.__main__")
-    for name in _PRELOADED:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    with contextlib.suppress(ImportError):  # nearly every recipe needs it, where it is installed
+        importlib.import_module("sklearn.datasets")
     gc.collect()
     gc.freeze()  # the children share these pages as long as nobody touches them
 
@@ -79,7 +75,7 @@ def needs_fresh_import(plan: Plan) -> bool:
     """True when something counts that has to be there before TensorFlow is imported: variables of the job or the
     cluster, packages of the job's own, or variables that its script sets itself."""
     spec = plan.launch.spec
-    if any(name.startswith(_READ_AT_IMPORT) for name in {**plan.launch.env, **spec.env}) or spec.requirements:
+    if any(name.startswith(READ_AT_IMPORT) for name in {**plan.launch.env, **spec.env}) or spec.requirements:
         return True
     return spec.kind is Kind.SCRIPT and launcher.sets_environment(from_plan(plan, cores=1))
 
@@ -116,44 +112,32 @@ def _answer(door: socket.socket, guest: socket.socket) -> None:
     except (OSError, ValueError) as error:
         sys.stderr.write(f"zygote: not a plan: {error}\n")
         return
-    sys.stdout.flush()
-    sys.stderr.flush()
-    pid = os.fork()
-    if pid == 0:
-        door.close()
-        guest.close()
-        _be_shim(plan, Path(request))
+    pid = _fork(lambda: _be_shim(plan, Path(request), (door, guest)))
     with contextlib.suppress(OSError):
         guest.sendall(f"{pid}\n".encode())
 
 
-def _be_shim(plan: Plan, path: Path) -> None:
-    """In the first child: leave the zygote's session, supervise, and never return."""
-    code = 1
-    try:
-        os.setsid()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        fresh = needs_fresh_import(plan)
-        start = _start_cold if fresh else _start_warm
-        supervise(plan, lambda environment, output: _fork(start, path, environment, output), warm=not fresh)
-        code = 0
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(code)
+def _be_shim(plan: Plan, path: Path, inherited: Iterable[socket.socket]) -> int:
+    """In the first child: leave the zygote's session, and supervise the second one, the training process."""
+    for each in inherited:
+        each.close()
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    fresh = needs_fresh_import(plan)
+    start = _start_cold if fresh else _start_warm
+    supervise(plan, lambda environment, output: _fork(lambda: start(path, environment, output)), warm=not fresh)
+    return ExitCode.COMPLETED
 
 
-def _fork(
-    start: Callable[[Path, dict[str, str], int], int], path: Path, environment: dict[str, str], output: int
-) -> int:
-    """The shim's `start`: fork the training process; its pid."""
-    pid = os.fork()
-    if pid:
+def _fork(body: Callable[[], int]) -> int:
+    """The pid of a child that ends with the status that `body` returns."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if pid := os.fork():
         return pid
-    code = int(ExitCode.EXCEPTION)
+    code: int = ExitCode.EXCEPTION
     try:
-        become_child()
-        code = start(path, environment, output)
+        code = body()
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:
@@ -170,14 +154,14 @@ def _start_warm(path: Path, environment: dict[str, str], output: int) -> int:
 
 
 def _start_cold(path: Path, environment: dict[str, str], output: int) -> int:
-    _redirect(output)
+    _begin(output)
     command = [sys.executable, "-P", "-m", "worker_agent.trainer", "--plan", str(path)]
     os.execve(sys.executable, command, environment)
 
 
 def _be_trainer(environment: dict[str, str], output: int) -> None:
     """In the second child: the environment, the output and the import path a cold start would have."""
-    _redirect(output)
+    _begin(output)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, write_through=True)  # type: ignore[union-attr]  # two files
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -206,7 +190,9 @@ def _be_marked(scratch: str) -> None:
         ctypes.memmove(start, mark, len(mark))
 
 
-def _redirect(output: int) -> None:
+def _begin(output: int) -> None:
+    """Be a training process of its own, whose output goes there."""
+    become_child()
     silence = os.open(os.devnull, os.O_RDONLY)
     for number, descriptor in enumerate((silence, output, output)):
         os.dup2(descriptor, number)

@@ -248,7 +248,7 @@ def test_a_full_disk_costs_counted_output_and_no_point(folder: Path) -> None:
     plan = make_plan(folder)
     with _small_disk(Path(plan.spool), size_mb=32):
         filler = Path(plan.spool) / "filler"
-        sink = SpoolSink(Path(plan.spool) / "trainer", plan.notify)
+        sink = SpoolSink(Path(plan.spool) / "trainer", notify=plan.notify)
         _fill(filler)
         emitter = Emitter(sink)
         for step in range(20_000):
@@ -256,7 +256,7 @@ def test_a_full_disk_costs_counted_output_and_no_point(folder: Path) -> None:
         running = start(plan, WRITES_12_MB)
         wait_until((Path(plan.code) / "done").exists)
         emitter.flush()
-        assert sink.pending
+        assert sink.pending_bytes
         filler.unlink()
         wait_until(lambda: running.process.poll() is not None)
         emitter.close()

@@ -21,7 +21,7 @@ _OLD_PATHS = ("keras.optimizers.legacy", "keras.optimizers.experimental", "keras
 # By these a program of DTensor meets the other processes of its gang; any other mesh is of one process's own devices.
 _DTENSOR_MEETS = frozenset({"initialize_accelerator_system", "initialize_multi_client", "create_distributed_mesh"})
 # What libraries read from the environment while they are imported, or before TensorFlow starts.
-_READ_AT_IMPORT = ("TF_", "XLA_", "KERAS_", "OMP_", "OPENBLAS_", "MKL_", "KMP_", "PYTHON", "LD_")
+READ_AT_IMPORT = ("TF_", "XLA_", "KERAS_", "OMP_", "OPENBLAS_", "MKL_", "KMP_", "PYTHON", "LD_")
 _HARMLESS = frozenset({"TF_CONFIG", "TF_CPP_MIN_LOG_LEVEL"})
 
 
@@ -91,7 +91,7 @@ def inspect_script(sources: Iterable[tuple[str, str]]) -> ScriptInfo:
         dtensor="dtensor" in named,
         dtensor_meets=bool(named & _DTENSOR_MEETS),
         serves="Server" in words.calls,
-        sets_environment=any(text.startswith(_READ_AT_IMPORT) and text not in _HARMLESS for text in words.texts),
+        sets_environment=any(text.startswith(READ_AT_IMPORT) and text not in _HARMLESS for text in words.texts),
         problems=tuple(problems),
     )
 

@@ -8,12 +8,9 @@ the script has no branch for (`worker_agent/protocol/job/script_text.py` has the
 """
 
 import os
-import sys
 from pathlib import Path
 from time import monotonic
 from types import ModuleType
-
-import msgspec
 
 import trainyard.telling
 from worker_agent.machine import tpu_address
@@ -21,10 +18,9 @@ from worker_agent.protocol.job.archive import ArchiveRefused, safe_parts
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.script_text import ScriptInfo, inspect_script, runs_script
 from worker_agent.protocol.states import DeviceKind, Keras, Strategy
-from worker_agent.replica.verdict import DONE_PHASE
-from worker_agent.trainer.emit import Emitter, Sink, say
-from worker_agent.trainer.failure import failure_of, is_of_tpu, tpu_refusal, tpu_silent
-from worker_agent.trainer.outcome import ExitCode, Stopped, TrainingFailed, code_of
+from worker_agent.trainer.emit import Emitter, say
+from worker_agent.trainer.failure import tpu_silent
+from worker_agent.trainer.outcome import ExitCode, TrainingFailed
 from worker_agent.trainer.script import main_module
 from worker_agent.trainer.script.events import EventFiles
 from worker_agent.trainer.script.facts import ScriptFacts
@@ -33,30 +29,13 @@ from worker_agent.trainer.script.fitpatch import correct_fit
 from worker_agent.trainer.script.imports import when_imported
 from worker_agent.trainer.script.lines import Lines
 from worker_agent.trainer.script.script_report import ScriptReport
-from worker_agent.trainer.script.stopping import ScriptStop
 from worker_agent.trainer.setup import dtensor_clients, keras_alias, packages, rendezvous
+from worker_agent.trainer.setup.stopping import StopSignal
 from worker_agent.trainer.training_run import TrainingRun
 
 TPU_RETRY_S = 0.5
 FILES_READ_MAX = 300
 FILE_BYTES_MAX = 1_000_000
-
-
-def conduct(run: TrainingRun, sink: Sink) -> int:
-    """Run the script to its end, say how it ended, and return the status to leave with. Call it in the main thread."""
-    emitter = Emitter(sink)
-    stop = ScriptStop(run.folder, leave=emitter.close)
-    try:
-        code = _launch(run, emitter, stop)
-        if code == ExitCode.COMPLETED and not stop.asked:  # else it may have left because it was asked to
-            emitter.phase(DONE_PHASE)
-    except (Stopped, KeyboardInterrupt):
-        code = ExitCode.STOPPED
-    except BaseException as error:
-        code = _explained(error, run, emitter, stop)
-    stop.finished()
-    emitter.close()
-    return code
 
 
 def sets_environment(run: TrainingRun) -> bool:
@@ -67,7 +46,8 @@ def sets_environment(run: TrainingRun) -> bool:
         return False
 
 
-def _launch(run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> int:
+def launch(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> int:
+    """Run the script to its end; the status that it leaves with. Raises what it raises."""
     folder = working_folder(run)
     packages.provide(run, emitter)
     info = inspect_script(_sources(run))
@@ -120,7 +100,7 @@ def _reach_libraries(run: TrainingRun, fits: Fits, events: EventFiles) -> None:
     when_imported("tf_keras.src.engine.training", fits.watch_tf_keras)
 
 
-def _meet(run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> None:
+def _meet(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
     """The gang meets before the script runs; an evaluator stands outside of it."""
     if not any(member.name == f"{run.role}:{run.index}" for member in run.gang):
         return
@@ -133,7 +113,7 @@ def _meet(run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> None:
         rendezvous.hear_go(run, run.lead, deadline=deadline, stop=stop)
 
 
-def _serve(emitter: Emitter, stop: ScriptStop) -> None:
+def _serve(emitter: Emitter, stop: StopSignal) -> None:
     """Be a ps or worker for a script that has no branch for them. Ends when the agent ends it."""
     say("trainyard: no file of the program starts a tf.distribute.Server: this role serves, the chief runs the script")
     import tensorflow as tf
@@ -153,7 +133,7 @@ def _listen(report: ScriptReport) -> Lines:
     return Lines(path, report)
 
 
-def _find_tpu(run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> None:
+def _find_tpu(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
     """Name the TPU to the program, once something answers at its address: TensorFlow would ask there without end."""
     tpu = os.environ.setdefault("TPU_NAME", run.spec.tpu)
     emitter.phase("rendezvous", tpu)
@@ -193,17 +173,3 @@ def _command_line(run: TrainingRun, info: ScriptInfo) -> str:
     how = "; it starts its own servers" if info.serves and run.gang else ""
     say(f"trainyard: {line} (tf.keras is {keras}, unless the program decides{how})")
     return line[:200]
-
-
-def _explained(error: BaseException, run: TrainingRun, emitter: Emitter, stop: ScriptStop) -> int:
-    if stop.asked:  # peers that stop at the same moment make each other's collectives fail
-        return ExitCode.STOPPED
-    failure = failure_of(error, code=run.code, gang_size=len(run.gang))
-    if run.spec.strategy is Strategy.TPU and is_of_tpu(error):
-        failure = msgspec.structs.replace(failure, message=tpu_refusal(error, run.spec.tpu).message)
-    emitter.record(failure)
-    if failure.traceback:
-        main_module.show(error, run.entry)
-    else:
-        sys.stderr.write(f"{failure.message}\n")
-    return code_of(failure.cause)

@@ -24,9 +24,9 @@ _PREEMPTION = "tensorflow.python.distribute.failure_handling.failure_handling"
 
 
 class ScriptStop(StopSignal):
-    """`folder` is the replica's. `leave` is called before the process goes: write what is left."""
+    """Needs no `take_sigterm`."""
 
-    def __init__(self, folder: Path, leave: Callable[[], None]) -> None:
+    def __init__(self, leave: Callable[[], None], folder: Path) -> None:
         super().__init__(leave, folder)
         when_imported(_PREEMPTION, self._watch_preemption)
 
