@@ -6,7 +6,7 @@ place last and names every other file with size and SHA-256; so the digest of th
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -84,7 +84,7 @@ class Candidate(NamedTuple):
     name: str
     attempt: int
     step: int
-    metrics: Mapping[str, object]
+    metrics: Mapping[str, Any]
 
 
 def name_of(*, step: int, attempt: int) -> str:
@@ -122,13 +122,9 @@ def problem_of(marker: Marker) -> str:
 def best_of(candidates: Sequence[Candidate]) -> Candidate | None:
     """The one with the lowest validation loss; where none has one, the lowest training loss. The later of equals."""
     for metric in ("val_loss", "loss"):
-        rated = [
-            (value, -each.attempt, -each.step, each)
-            for each in candidates
-            if isinstance(value := each.metrics.get(metric), int | float)
-        ]
+        rated = [each for each in candidates if isinstance(each.metrics.get(metric), int | float)]
         if rated:
-            return min(rated, key=lambda row: row[:3])[3]
+            return min(rated, key=lambda each: (each.metrics[metric], -each.attempt, -each.step))
     return None
 
 

@@ -15,9 +15,9 @@ from worker_agent.protocol.reports import Report
 M = TypeVar("M")
 
 _encoder = msgspec.msgpack.Encoder()
-_command = msgspec.msgpack.Decoder(Command)
-_report = msgspec.msgpack.Decoder(Report)
-_record = msgspec.msgpack.Decoder(Record)
+_command: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+_report: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
+_record: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
 _plan = msgspec.json.Decoder(Plan)
 
 
@@ -28,20 +28,17 @@ def encode(message: object) -> bytes:
 
 def decode_command(data: bytes) -> Command:
     """A command; raises `msgspec.DecodeError` on anything else."""
-    command: Command = _decode(_command, data)
-    return command
+    return _decode(_command, data)
 
 
 def decode_report(data: bytes) -> Report:
     """A report; raises `msgspec.DecodeError` on anything else."""
-    report: Report = _decode(_report, data)
-    return report
+    return _decode(_report, data)
 
 
 def decode_record(data: bytes) -> Record:
     """A spool record; raises `msgspec.DecodeError` on anything else."""
-    record: Record = _decode(_record, data)
-    return record
+    return _decode(_record, data)
 
 
 def encode_plan(plan: Plan) -> bytes:

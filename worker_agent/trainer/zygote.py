@@ -146,21 +146,14 @@ def _fork(body: Callable[[], int]) -> int:
         os._exit(code)
 
 
-def _start_warm(path: Path, environment: dict[str, str], output: int) -> int:
-    _be_trainer(environment, output)
-    from worker_agent.trainer.__main__ import main as train
-
-    return train(["--plan", str(path)])
-
-
 def _start_cold(path: Path, environment: dict[str, str], output: int) -> int:
     _begin(output)
     command = [sys.executable, "-P", "-m", "worker_agent.trainer", "--plan", str(path)]
     os.execve(sys.executable, command, environment)
 
 
-def _be_trainer(environment: dict[str, str], output: int) -> None:
-    """In the second child: the environment, the output and the import path a cold start would have."""
+def _start_warm(path: Path, environment: dict[str, str], output: int) -> int:
+    """With the environment, the output and the import path that a cold start would have."""
     _begin(output)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True, write_through=True)  # type: ignore[union-attr]  # two files
@@ -175,6 +168,9 @@ def _be_trainer(environment: dict[str, str], output: int) -> None:
         if folder and folder not in inherited and folder not in sys.path:
             sys.path.insert(0, folder)
     gc.unfreeze()
+    from worker_agent.trainer.__main__ import main as train
+
+    return train(["--plan", str(path)])
 
 
 def _be_marked(scratch: str) -> None:

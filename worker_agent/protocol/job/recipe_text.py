@@ -145,41 +145,45 @@ def _params(found: tuple[int, object] | None, filename: str, problems: list[str]
         elif not isinstance(fields, dict):
             problems.append(f"{where}: parameter {name} has to be a dict with type and default")
         else:
-            outcome = _param(name, fields)
-            if isinstance(outcome, str):
-                problems.append(f"{where}: parameter {name}: {outcome}")
-            else:
-                params.append(outcome)
+            try:
+                params.append(_param(name, fields))
+            except ValueError as problem:
+                problems.append(f"{where}: parameter {name}: {problem}")
     return params
 
 
-def _param(name: str, fields: dict[object, object]) -> ParamInfo | str:
+def _param(name: str, fields: dict[object, object]) -> ParamInfo:
+    """The parameter so described; raises `ValueError` with what is wrong."""
     unknown = sorted(str(key) for key in fields if key not in PARAM_KEYS)
     if unknown:
-        return f"unknown key {', '.join(unknown)} (known: {', '.join(sorted(PARAM_KEYS))})"
+        raise ValueError(f"unknown key {', '.join(unknown)} (known: {', '.join(sorted(PARAM_KEYS))})")
     kind = fields.get("type")
     if not isinstance(kind, str) or kind not in PARAM_TYPES:
-        return f"type has to be one of {', '.join(PARAM_TYPES)}"
-    bounds: list[float | None] = []
-    for key in ("min", "max"):
-        bound = fields.get(key)
-        if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float) or math.isnan(bound)):
-            return f"{key} has to be a number"
-        bounds.append(bound)
+        raise ValueError(f"type has to be one of {', '.join(PARAM_TYPES)}")
     choices = fields.get("choices", ())
     if not isinstance(choices, list | tuple) or not all(isinstance(item, bool | int | float | str) for item in choices):
-        return "choices has to be a list of numbers or texts"
+        raise ValueError("choices has to be a list of numbers or texts")
     if kind == "choice" and not choices:
-        return "type choice needs choices"
+        raise ValueError("type choice needs choices")
     default, text = fields.get("default"), fields.get("help", "")
     param = ParamInfo(
         name=name,
         type=kind,
         default=default if isinstance(default, bool | int | float | str) else "",
-        min=bounds[0],
-        max=bounds[1],
+        min=_bound(fields, "min"),
+        max=_bound(fields, "max"),
         choices=tuple(choices),
         help=text if isinstance(text, str) else "",
     )
-    refusal = param.refusal(default)
-    return f"default {default!r} {refusal}" if refusal else param
+    if refusal := param.refusal(default):
+        raise ValueError(f"default {default!r} {refusal}")
+    return param
+
+
+def _bound(fields: dict[object, object], key: str) -> float | None:
+    bound = fields.get(key)
+    if bound is None:
+        return None
+    if isinstance(bound, bool) or not isinstance(bound, int | float) or math.isnan(bound):
+        raise ValueError(f"{key} has to be a number")
+    return bound

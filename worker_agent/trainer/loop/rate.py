@@ -61,10 +61,9 @@ class Rate:
     @property
     def now(self) -> float:
         """The rate the next step takes."""
-        if is_schedule(self._optimizer):
-            schedule = getattr(self._optimizer, "_learning_rate")  # noqa: B009
-            if callable(schedule):
-                return float(schedule(tf.cast(self._optimizer.iterations, tf.int64)))
+        schedule = getattr(self._optimizer, "_learning_rate", None)
+        if is_schedule(self._optimizer) and callable(schedule):
+            return float(schedule(tf.cast(self._optimizer.iterations, tf.int64)))
         return float(self._optimizer.learning_rate.numpy())
 
     def before_step(self, step: tf.Tensor) -> None:

@@ -12,7 +12,7 @@ from worker_agent.trainer.model.learner import ReplicaLearner
 from worker_agent.trainer.model.per_thread import PerThread, RowsHere
 from worker_agent.trainer.model.reduce import all_reduce
 
-_MODEL_NAMES = (
+MODEL_NAMES = (
     "_symbolic_build",
     "_compute_loss",
     "_compile_loss",
@@ -37,7 +37,7 @@ class Keras3(ReplicaLearner):
 
     def __init__(self, model: Any, strategy: tf.distribute.Strategy) -> None:
         super().__init__(model, strategy)
-        require(model, *_MODEL_NAMES)
+        require(model, *MODEL_NAMES)
         require(self.optimizer, *_OPTIMIZER_NAMES)
         self._rows = RowsHere()
         inner = self.optimizer
@@ -105,12 +105,12 @@ class Keras3(ReplicaLearner):
 
     @property
     def state(self) -> list[tf.Variable]:
-        metrics = [each for metric in self.model.metrics for each in metric.variables]
-        return once_each(each.value for each in [*self.model.variables, *metrics, *self.model.optimizer.variables])
+        listed = [*self.model.variables, *self.metric_variables, *self.model.optimizer.variables]
+        return once_each(each.value for each in listed)
 
     @contextmanager
     def metrics_as_sums(self) -> Iterator[None]:
-        shared = self._metric_variables() if self.shares_variables else []
+        shared = once_each(each.value for each in self.metric_variables) if self.shares_variables else []
         for variable in shared:
             variable.assign(variable.numpy() * self.replicas)
         try:
@@ -126,11 +126,9 @@ class Keras3(ReplicaLearner):
     def _reduce_before_apply(self) -> None:
         """A train_step of the recipe's own calls apply or apply_gradients; both end here."""
         apply = self.model.optimizer.apply
-
-        def reduced(gradients: Any, trainable_variables: Any = None) -> Any:
-            return apply(all_reduce(gradients), trainable_variables)
-
-        self.model.optimizer.apply = reduced
+        self.model.optimizer.apply = lambda gradients, trainable_variables=None: apply(
+            all_reduce(gradients), trainable_variables
+        )
 
     def _set_apart(self) -> None:
         """What the replicas of one process would share, and mix up: they are traced in threads that take turns."""
@@ -143,17 +141,14 @@ class Keras3(ReplicaLearner):
         layers = self.model._flatten_layers()
         return once_each(each for layer in layers for each in getattr(layer, "_seed_generators", []))
 
-    def _metric_variables(self) -> list[tf.Variable]:
-        return once_each(each.value for metric in self.model.metrics for each in metric.variables)
-
     def _share(self) -> None:
         """Central storage: all replicas write one variable, so what Keras assigns has to be aggregated.
 
         Keras 3 assigns `total + mine` to a metric, which summed over the replicas would count the old total once for
         each of them. Its mean over the replicas is right but for a factor, which `metrics_as_sums` puts back.
         """
-        for variable in [*self._metric_variables(), *(each.value for each in self.model.non_trainable_variables)]:
-            variable._aggregation = tf.VariableAggregation.MEAN
+        for variable in [*self.metric_variables, *self.model.non_trainable_variables]:
+            variable.value._aggregation = tf.VariableAggregation.MEAN
         alike = [*self.model.optimizer.variables, *(each.state for each in self._seed_generators())]
         for variable in alike:  # every replica assigns the same
             variable.value._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA

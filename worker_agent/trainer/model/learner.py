@@ -94,7 +94,6 @@ class ReplicaLearner(Learner, ABC):
     def apply(self, gradients: list[Any]) -> None:
         """Take a step, in a replica; `gradients` are reduced, and scaled where the loss was."""
 
-    @abstractmethod
     def average_weights(self) -> None:
         """In the graph, after each step, across replicas: the moving average over the weights, when it is due."""
 
@@ -125,9 +124,14 @@ class ReplicaLearner(Learner, ABC):
         return list(self.model.trainable_variables)
 
     @property
-    @abstractmethod
     def moving_state(self) -> list[tf.Variable]:
         """What each replica moves for itself and has to be averaged: BatchNormalization's statistics."""
+        return []
+
+    @property
+    def metric_variables(self) -> list[Any]:
+        """The variables of loss and compiled metrics, as Keras has them."""
+        return [each for metric in self.model.metrics for each in metric.variables]
 
     @property
     @abstractmethod

@@ -1,4 +1,5 @@
-"""tf_keras behind the loop's face. Its optimizers can be told that gradients are reduced already."""
+"""tf_keras behind the loop's face. Its optimizers can be told that gradients are reduced already, and average weights
+by themselves; statistics that replicas move for themselves it averages whenever they are read."""
 
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -66,20 +67,11 @@ class TfKeras(ReplicaLearner):
             zip(gradients, self.model.trainable_variables, strict=True), experimental_aggregate_gradients=False
         )
 
-    def average_weights(self) -> None:
-        """Nothing: tf_keras does it by itself, across the replicas."""
-
-    @property
-    def moving_state(self) -> list[tf.Variable]:
-        """tf_keras declares them to be averaged whenever they are read."""
-        return []
-
     @property
     def state(self) -> list[tf.Variable]:
-        metrics = [each for metric in self.model.metrics for each in metric.variables]
         rate = getattr(self.optimizer, "_learning_rate", None)  # which is not among the optimizer's variables
         rates = [rate] if hasattr(rate, "assign") else []
-        return once_each([*self.model.variables, *metrics, *self.model.optimizer.variables, *rates])
+        return once_each([*self.model.variables, *self.metric_variables, *self.model.optimizer.variables, *rates])
 
     def _in_replicas(self, function: Callable[[], None]) -> None:
         tf.function(lambda: self.strategy.run(function), autograph=False)()

@@ -33,23 +33,22 @@ class Recipe:
 
     def dataset(self, split: str, shard: tuple[int, int] | None = None) -> Any:
         """What `build_dataset` returns for `split`: of all rows, or of shard `(n, i)` where the recipe can do that."""
-        if shard is not None and self.takes_shard:
-            return self._module.build_dataset(dict(self.params), split, shard=shard)
-        return self._module.build_dataset(dict(self.params), split)
+        given = {"shard": shard} if shard is not None and self.takes_shard else {}
+        return self._module.build_dataset(dict(self.params), split, **given)
 
     def callbacks(self) -> list[Any]:
         """What the optional `callbacks(params)` returns."""
-        make: Callable[[dict[str, ParamValue]], list[Any]] | None = getattr(self._module, "callbacks", None)
+        make = getattr(self._module, "callbacks", None)
         return list(make(dict(self.params))) if make is not None else []
 
     def layouts(self) -> dict[str, list[str]] | None:
         """What the optional `build_layouts(params)` returns: variable path pattern → what splits each axis."""
-        make: Callable[[dict[str, ParamValue]], Any] | None = getattr(self._module, "build_layouts", None)
+        make = getattr(self._module, "build_layouts", None)
         return dict(make(dict(self.params))) if make is not None else None
 
     def stages(self, count: int) -> list[list[str]] | None:
         """What the optional `build_stages(params, count)` returns: the names of the model's layers, stage by stage."""
-        make: Callable[[dict[str, ParamValue], int], Any] | None = getattr(self._module, "build_stages", None)
+        make = getattr(self._module, "build_stages", None)
         if make is None:
             return None
         _check_parameters("build_stages", make, ("params", "count"))

@@ -26,7 +26,7 @@ def write(run: TrainingRun, program: Recipe, model: Any, *, metrics: Mapping[str
     if run.artifacts is None:
         return
     run.artifacts.mkdir(parents=True, exist_ok=True)
-    partial = run.artifacts.with_name(f"{run.artifacts.name}.partial-{MODEL_NAME}")
+    partial = _partial(run.artifacts, MODEL_NAME)
     model.save(str(partial))
     partial.replace(run.artifacts / MODEL_NAME)
     try:
@@ -46,13 +46,15 @@ def write(run: TrainingRun, program: Recipe, model: Any, *, metrics: Mapping[str
         "steps": steps,
         "metrics": {name: _json_number(value) for name, value in metrics.items()},
     }
-    _write_whole(run.artifacts / METRICS_NAME, json.dumps(described, indent=2, allow_nan=False) + "\n")
+    partial = _partial(run.artifacts, METRICS_NAME)
+    partial.write_text(json.dumps(described, indent=2, allow_nan=False) + "\n")
+    partial.replace(run.artifacts / METRICS_NAME)
 
 
 def _write_saved_model(model: Any, artifacts: Path) -> None:
     """The serving signature alone, as a zip of the folder `saved_model`."""
     folder = Path(tempfile.mkdtemp(prefix="export-"))
-    partial = artifacts.with_name(f"{artifacts.name}.partial-{SAVED_MODEL_NAME}")
+    partial = _partial(artifacts, SAVED_MODEL_NAME)
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # Keras tells every input and output, at length
             model.export(str(folder / "saved_model"))
@@ -72,7 +74,6 @@ def _json_number(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _write_whole(path: Path, text: str) -> None:
-    partial = path.parent.with_name(f"{path.parent.name}.partial-{path.name}")
-    partial.write_text(text)
-    partial.replace(path)
+def _partial(artifacts: Path, name: str) -> Path:
+    """Where a file is written until it is whole: not among those that are."""
+    return artifacts.with_name(f"{artifacts.name}.partial-{name}")

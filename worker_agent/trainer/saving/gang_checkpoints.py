@@ -1,12 +1,4 @@
-"""Checkpoints of one training, consistent over its gang. Any strategy's loop may use them:
-
-    checkpoints = Checkpoints(run, emitter)      # knows already where the training begins: `checkpoints.start`
-    checkpoints.attach(state, size=…, rate=…)    # once all variables exist
-    start = checkpoints.restore()                # before the first step, in every process
-    …
-    if checkpoints.is_due(step): checkpoints.save(step=…, epoch=…, metrics=…)
-    …
-    checkpoints.finish()
+"""Checkpoints of one training, consistent over its gang.
 
 Every process of a gang calls all of it, because reading a variable may be a collective. The chief writes into the
 place for checkpoints, the others into a scratch folder which they drop. What a save needs to be taken up exactly: the
@@ -67,13 +59,13 @@ class Start(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints of this process's training."""
+    """The checkpoints of this process's training; it knows at once where that begins. `are_kept`: any are written."""
 
     def __init__(self, run: TrainingRun, emitter: Emitter) -> None:
         self._run = run
         self._emitter = emitter
         self._every = run.spec.checkpoint_steps
-        self._writes = run.spec.checkpoints_kept > 0 and run.checkpoints is not None
+        self.are_kept = run.spec.checkpoints_kept > 0 and run.checkpoints is not None
         self._folder, self._marker = chosen(run)
         self._known = KnownCheckpoints(self._marker.name if self._marker else "")
         self._last_step = self.start.step if self._marker else -1
@@ -81,11 +73,6 @@ class Checkpoints:
         self._state: Variables
         self._size: Size
         self._rate: float | None = None
-
-    @property
-    def are_kept(self) -> bool:
-        """Whether any is written at all."""
-        return self._writes
 
     @property
     def start(self) -> Start:
@@ -98,7 +85,7 @@ class Checkpoints:
         return dict(self._marker.metrics) if self._marker else {}
 
     def attach(self, state: Variables, *, size: Size, rate: float | None) -> None:
-        """What is saved and restored from now on; `rate` is the learning rate that the training aims at."""
+        """What is saved and restored from now on: all variables there are. `rate` is the learning rate aimed at."""
         self._state, self._size, self._rate = state, size, rate
 
     def restore(self) -> Start:
@@ -122,15 +109,20 @@ class Checkpoints:
     @property
     def has_other_rate(self) -> bool:
         """True when this run aims at another learning rate than the one that wrote the checkpoint: then ours holds."""
-        return self._marker is not None and not _is_close(self._marker.rate, self._rate)
+        if self._marker is None:
+            return False
+        theirs, ours = self._marker.rate, self._rate
+        if theirs is None or ours is None:
+            return theirs is not ours
+        return not math.isclose(theirs, ours, rel_tol=1e-6)
 
     def steps_left(self, done: int, most: int) -> int:
         """How many of `most` steps may be taken before one has to ask `is_due` again."""
-        return min(most, self._every - done % self._every) if self._writes and self._every else most
+        return min(most, self._every - done % self._every) if self.are_kept and self._every else most
 
     def is_due(self, step: int, *, epoch_over: bool, last: bool = False) -> bool:
         """Whether to save after this step. The last step is always worth one."""
-        if not self._writes or step == self._last_step:
+        if not self.are_kept or step == self._last_step:
             return False
         return last or (step % self._every == 0 if self._every else epoch_over)
 
@@ -177,7 +169,7 @@ class Checkpoints:
 
     def pause(self, *, step: int, epoch: int, metrics: Mapping[str, float]) -> NoReturn:
         """Write the last one before the gang leaves, and raise `Paused`; `TrainingFailed` where it is not on disk."""
-        if not self._writes:
+        if not self.are_kept:
             raise TrainingFailed("It was asked to save and leave, but it keeps no checkpoints.")
         if step != self._last_step:
             self.save(step=step, epoch=epoch, metrics=metrics)
@@ -271,7 +263,3 @@ def _make_folder(place: Path, *, shared: bool) -> None:
         place.parent.mkdir(exist_ok=True)
     remove(place)
     place.mkdir(parents=not shared)
-
-
-def _is_close(one: float | None, other: float | None) -> bool:
-    return one == other or (one is not None and other is not None and math.isclose(one, other, rel_tol=1e-6))

@@ -89,15 +89,12 @@ def hear_go(run: TrainingRun, host: Member, *, deadline: float, stop: StopSignal
 
 def wait_for_ports(run: TrainingRun, members: list[Member], *, deadline: float, stop: StopSignal) -> None:
     """Until each of `members` accepts connections. Raises `TrainingFailed` naming who does not."""
-    missing = list(members)
-    while missing:
-        stop.check()
-        missing = [member for member in missing if not _accepts(member)]
-        if not missing:
-            return
+    stop.check()
+    while members := [member for member in members if not _accepts(member)]:
         if monotonic() > deadline:
-            raise never_came(run, [member.name for member in missing])
+            raise never_came(run, [member.name for member in members])
         sleep(RETRY_S)
+        stop.check()
 
 
 def listen(member: Member) -> socket.socket:
@@ -151,24 +148,21 @@ def _ask_who_is_missing(run: TrainingRun, host: Member, stop: StopSignal, deadli
     stop.check()
     missing: list[str] | None = None
     rest = b""
-    try:
-        with socket.create_connection((host.host, host.port), timeout=SPEAK_S) as line:
-            line.sendall(json.dumps({"key": run.rendezvous_key, "name": run.me.name}).encode() + b"\n")
-            line.settimeout(RETRY_S)
-            while monotonic() <= deadline:
-                stop.check()
-                try:
-                    data = line.recv(HELLO_BYTES)
-                except TimeoutError:
-                    continue
-                if not data:
-                    return missing
-                *said, rest = (rest + data).split(b"\n")
-                if said and said[-1] == b"go":
-                    return []
-                missing = said[-1].decode().split() if said else missing
-    except OSError:
-        pass
+    with contextlib.suppress(OSError), socket.create_connection((host.host, host.port), timeout=SPEAK_S) as line:
+        line.sendall(json.dumps({"key": run.rendezvous_key, "name": run.me.name}).encode() + b"\n")
+        line.settimeout(RETRY_S)
+        while monotonic() <= deadline:
+            stop.check()
+            try:
+                data = line.recv(HELLO_BYTES)
+            except TimeoutError:
+                continue
+            if not data:
+                break
+            *said, rest = (rest + data).split(b"\n")
+            if said and said[-1] == b"go":
+                return []
+            missing = said[-1].decode().split() if said else missing
     return missing
 
 

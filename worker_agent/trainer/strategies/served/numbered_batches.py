@@ -13,14 +13,14 @@ from typing import Any
 import tensorflow as tf
 
 from worker_agent.trainer.recipe import data
+from worker_agent.trainer.recipe.division import Division, Policy
 from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import Size
 
-DIVISION = {
-    "policy": "data",
-    "reason": "The chief deals out batches by number: whichever worker is free, each row is seen once an epoch.",
-    "files": 0,
-}
+DIVISION = Division(
+    policy=Policy.DATA,
+    reason="The chief deals out batches by number: whichever worker is free, each row is seen once an epoch.",
+)
 
 
 def counter(strategy: tf.distribute.Strategy, start: int = 0) -> Any:

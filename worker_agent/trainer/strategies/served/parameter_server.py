@@ -24,7 +24,6 @@ from worker_agent.trainer.strategies.served import numbered_batches
 from worker_agent.trainer.strategies.served.learner import ServedLearner
 from worker_agent.trainer.strategies.served.logical_cpus import compute_on_logical_cpus
 from worker_agent.trainer.strategies.served.steps import ServedEvaluation, ServedSteps
-from worker_agent.trainer.strategies.served.variable_load import partitioner
 from worker_agent.trainer.strategies.served.worker_step import WorkerStep
 from worker_agent.trainer.strategies.serving import serve
 
@@ -49,10 +48,11 @@ def check(spec: JobSpec, recipe: Recipe, model: Any, dataset: Any) -> int:
 def _connect(process: Process) -> tf.distribute.ParameterServerStrategy:
     run, spec = process.run, process.run.spec
     process.wait_for_servers()
+    splitting = tf.distribute.experimental.partitioners.MinSizePartitioner
     with rendezvous.tensorflow_guard(run.rendezvous_timeout_s):
         strategy = tf.distribute.ParameterServerStrategy(
             tf.distribute.cluster_resolver.TFConfigClusterResolver(),
-            variable_partitioner=partitioner(min_shard_bytes=spec.min_shard_bytes, servers=spec.ps),
+            variable_partitioner=splitting(spec.min_shard_bytes, spec.ps) if spec.min_shard_bytes else None,
         )
     runtime.keep_functions()
     # Said of several devices per worker; their parts of a batch are cut in `worker_step`.
@@ -90,12 +90,11 @@ def _build(
         facts={
             "devices": [],
             "replicas_in_sync": replicas,
-            "sharding": numbered_batches.DIVISION,
+            "sharding": numbered_batches.DIVISION.facts,
             **learner.facts(step.applied, servers=spec.ps),
         },
         validation=lambda judged: ServedEvaluation(
             coordinator=coordinator,
-            learner=learner,
             step=step,
             batches=lambda start: numbered_batches.validation_batches(recipe, batch=size.batch, start=start),
             count=-(-data.count_rows(judged.whole) // size.batch),

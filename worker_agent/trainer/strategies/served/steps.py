@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from worker_agent.trainer.emit import Emitter, say
 from worker_agent.trainer.loop.steps import Execution, Speed, Steps
-from worker_agent.trainer.strategies.served.learner import ServedLearner
 from worker_agent.trainer.strategies.served.numbered_batches import counter
 from worker_agent.trainer.strategies.served.speed_window import Call, SpeedWindow
 from worker_agent.trainer.strategies.served.worker_call import CallsUnderWay
@@ -91,14 +90,12 @@ class ServedEvaluation:
         self,
         *,
         coordinator: Any,
-        learner: ServedLearner,
         step: WorkerStep,
         batches: Callable[[tf.Tensor], tf.data.Dataset],
         count: int,
         workers: int,
     ) -> None:
         self._coordinator = coordinator
-        self._learner = learner
         self._step = step
         self._first = counter(coordinator.strategy)
         self._batches = _per_worker(coordinator, lambda: batches(self._first.read_value()))
@@ -114,11 +111,11 @@ class ServedEvaluation:
                 break
             say("A worker went away while it validated.")
             moves()
-        return self._learner.metrics_now()
+        return self._step.learner.metrics_now()
 
     def _judge(self) -> int:
         """How many batches went into the metrics: too many where a lost worker's part went to another one."""
-        self._learner.model.reset_metrics()
+        self._step.learner.model.reset_metrics()
         self._step.judged.assign(0)
         self._first.assign(self._begun)
         for first, end in pairwise(self._bounds):

@@ -9,15 +9,6 @@ import tensorflow as tf
 from worker_agent.trainer.saving.state import name_of_variable
 
 
-def partitioner(*, min_shard_bytes: int, servers: int) -> Any:
-    """Splits variables over all servers as long as no part is smaller than `min_shard_bytes`; None for 0."""
-    if not min_shard_bytes:
-        return None
-    return tf.distribute.experimental.partitioners.MinSizePartitioner(
-        min_shard_bytes=min_shard_bytes, max_shards=servers
-    )
-
-
 def load_of_servers(variables: Sequence[Any], *, servers: int) -> list[dict[str, int]]:
     """`[{ps, variables, bytes}]`; a part of a partitioned variable counts as one."""
     load = [{"ps": number, "variables": 0, "bytes": 0} for number in range(servers)]

@@ -27,18 +27,16 @@ class CallsUnderWay:
     def add(self, schedule: Callable[[], Any]) -> Iterator[Any]:
         """Make one more, then wait for results, in the order of the calls, until there is room for the next."""
         self._calls.append(WorkerCall(schedule))
-        yield from self._results(below=self._limit)
+        while len(self._calls) >= self._limit:
+            yield self._calls.popleft().fetch()
 
     def rest(self) -> Iterator[Any]:
         """Wait for the results of all."""
-        yield from self._results(below=1)
+        while self._calls:
+            yield self._calls.popleft().fetch()
 
     def __len__(self) -> int:
         return len(self._calls)
-
-    def _results(self, *, below: int) -> Iterator[Any]:
-        while len(self._calls) >= below:
-            yield self._calls.popleft().fetch()
 
 
 class WorkerCall:

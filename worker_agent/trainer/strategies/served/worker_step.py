@@ -33,7 +33,7 @@ class WorkerStep:
 
     def __init__(self, learner: ServedLearner, rate: Rate, *, rows: int) -> None:
         self._strategy = learner.strategy
-        self._learner = learner
+        self.learner = learner
         self._model = learner.model
         self._rate = rate
         self._rows = rows
@@ -79,7 +79,7 @@ class WorkerStep:
 
         def one_batch(number: tf.Tensor, others: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             found, batch = batch_from(number, iterator)
-            self._strategy.run(self._evaluate_share, args=(batch,))
+            self._strategy.run(lambda batch: self.learner.judge(self._share(batch)), args=(batch,))
             return number + 1, others + tf.cast(found != number, tf.int64)
 
         _, others = tf.while_loop(
@@ -90,26 +90,23 @@ class WorkerStep:
     def _replica_step(self, batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
         """This replica's part of the batch's mean loss, and `applied` just before the update."""
         model, share = self._model, self._share(batch)
-        if self._learner.has_own_step:
-            loss = model.train_step(share)["loss"] / self._learner.replicas
+        if self.learner.has_own_step:
+            loss = model.train_step(share)["loss"] / self.learner.replicas
             return tf.cast(loss, tf.float32), self._at_apply
         x, y, sample_weight = tf.keras.utils.unpack_x_y_sample_weight(share)
         with tf.GradientTape() as tape:
-            y_pred = self._learner.forward(x, training=True)
+            y_pred = self.learner.forward(x, training=True)
             loss = model.compute_loss(x, y, y_pred, sample_weight)
         gradients = tape.gradient(loss, model.trainable_variables)
         model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        self._learner.note(x, y, y_pred, sample_weight)
+        self.learner.note(x, y, y_pred, sample_weight)
         return tf.cast(loss, tf.float32), self._at_apply
-
-    def _evaluate_share(self, batch: Any) -> None:
-        self._learner.judge(self._share(batch))
 
     def _share(self, batch: Any) -> Any:
         """The rows of this replica; the last ones of a short batch may have none."""
-        if self._learner.replicas == 1:
+        if self.learner.replicas == 1:
             return batch
-        each = self._rows // self._learner.replicas
+        each = self._rows // self.learner.replicas
         first = tf.distribute.get_replica_context().replica_id_in_sync_group * each
         with tf.device("/device:CPU:0"):
             return tf.nest.map_structure(lambda rows: rows[first : first + each], batch)

@@ -5,6 +5,7 @@ they are. They are created deferred, without a value; then one after the other i
 parts are kept, and the whole is dropped, so a process needs its own parts and the largest variable at a time.
 """
 
+import math
 from typing import Any
 
 import keras
@@ -14,17 +15,11 @@ from tensorflow.experimental import dtensor
 
 from worker_agent.trainer.model.compiled_model import check_model, once_each, private, require
 from worker_agent.trainer.model.deferred import deferred
+from worker_agent.trainer.model.keras3 import MODEL_NAMES
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.strategies.tensor.mesh import WHOLE, Mesh, Specs
 
 OPTIMIZERS = (keras.optimizers.SGD, keras.optimizers.Adam, keras.optimizers.AdamW)
-_MODEL_NAMES = (
-    "_symbolic_build",
-    "_compute_loss",
-    "_loss_tracker",
-    "_call_has_training_arg",
-    "_flatten_layers",
-)
 TFOptimizer = private("keras.src.backend.tensorflow.optimizer", "TFOptimizer")
 BaseOptimizer = private("keras.src.optimizers.base_optimizer", "BaseOptimizer")
 require(BaseOptimizer, "add_variable_from_reference")
@@ -52,21 +47,22 @@ class MeshVariable(dtensor.DVariable):
     @property
     def bytes_here(self) -> int:
         """What the devices of this process hold of it."""
-        return self._elements(set_of_parts=False) * self.dtype.size
+        return sum(map(_count, self._parts())) * self.dtype.size
 
     @property
     def elements_here(self) -> int:
         """How many different numbers of it this process holds."""
-        return self._elements(set_of_parts=True)
+        return sum(map(_count, set(self._parts())))
 
-    def _elements(self, *, set_of_parts: bool) -> int:
+    def _parts(self) -> list[tuple[tuple[int, int, int], ...]]:
+        """The stretches of its axes that each device of this process holds."""
         shape = tuple(self.shape)
-        parts = [
-            tuple(part.indices(n) for part, n in zip(held, shape, strict=True))
-            for held in self._mesh.local_slices(self.specs, shape)
-        ]
-        kept = set(parts) if set_of_parts else parts
-        return sum(int(np.prod([stop - start for start, stop, _ in part], dtype=np.int64)) for part in kept)
+        held = self._mesh.local_slices(self.specs, shape)
+        return [tuple(part.indices(n) for part, n in zip(each, shape, strict=True)) for each in held]
+
+
+def _count(part: tuple[tuple[int, int, int], ...]) -> int:
+    return math.prod(stop - start for start, stop, _ in part)
 
 
 def place(variable: Any, mesh: Mesh, specs: Specs) -> None:
@@ -127,7 +123,7 @@ def bring_together(model: Any, *, keep: bool) -> None:
 def checked(model: Any) -> Any:
     """The model of `build_model`; raises `TrainingFailed` for what is not known to compute the same on a mesh."""
     optimizer = check_model(model).optimizer
-    require(model, *_MODEL_NAMES)
+    require(model, *MODEL_NAMES)
     if type(model).train_step is not keras.Model.train_step:
         raise TrainingFailed("Tensor parallel knows no train_step of the recipe's own", remedy="leave it out")
     if type(optimizer) not in OPTIMIZERS:
