@@ -27,8 +27,8 @@ class Rate:
     """Sets the optimizer's rate at the start and, during the first `warmup_steps`, before every step.
 
     `base` is the unscaled rate (None: the recipe's own), `target` the one to train with (None: base × `factor`). A
-    warm-up climbs from the one to the other in equal steps. A recipe whose optimizer follows a schedule keeps it:
-    such a schedule can be neither replaced nor scaled here.
+    warm-up climbs from the one to the other in equal steps, up to `aim`. A recipe whose optimizer follows a schedule
+    keeps it: such a schedule can be neither replaced nor scaled here, and `aim` is None.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Rate:
     ) -> None:
         self._optimizer = getattr(optimizer, "inner_optimizer", optimizer)
         self._warmup_steps = warmup_steps
-        self._target: float | None = None
+        self.aim: float | None = None
         if is_schedule(self._optimizer):
             if base is not None or target is not None or factor != 1 or warmup_steps:
                 raise TrainingFailed(
@@ -45,18 +45,13 @@ class Rate:
                 )
             return
         self._base = self.now if base is None else base
-        self._target = self._base * factor if target is None else target
+        self.aim = self._base * factor if target is None else target
         self.take()
-
-    @property
-    def aim(self) -> float | None:
-        """The rate to train with once warmed up; None where the recipe's schedule sets it."""
-        return self._target
 
     def take(self) -> None:
         """Set the rate aimed at, whatever it is now."""
-        if self._target is not None:
-            self._optimizer.learning_rate.assign(self._target)
+        if self.aim is not None:
+            self._optimizer.learning_rate.assign(self.aim)
 
     @property
     def now(self) -> float:
@@ -68,10 +63,10 @@ class Rate:
 
     def before_step(self, step: tf.Tensor) -> None:
         """In the graph, across replicas: the ramp while it lasts; afterwards callbacks may set what they like."""
-        if not self._warmup_steps or self._target is None:
+        if not self._warmup_steps or self.aim is None:
             return
         rate = self._optimizer.learning_rate
-        ramp = self._base + (self._target - self._base) * tf.cast(step + 1, tf.float32) / self._warmup_steps
+        ramp = self._base + (self.aim - self._base) * tf.cast(step + 1, tf.float32) / self._warmup_steps
         rate.assign(tf.where(step < self._warmup_steps, tf.cast(ramp, rate.dtype), tf.convert_to_tensor(rate)))
 
 

@@ -163,7 +163,9 @@ def _draw_apart(generator: Any) -> None:
 
     def drawn(*given: Any, **named: Any) -> Any:
         seed = draw(*given, **named)
-        return seed + tf.cast(tf.stack([replica_number(), 0]), seed.dtype)
+        context = tf.distribute.get_replica_context()
+        replica = 0 if context is None else context.replica_id_in_sync_group  # none outside of replicas
+        return seed + tf.cast(tf.stack([replica, 0]), seed.dtype)
 
     generator.next = drawn
 
@@ -182,9 +184,3 @@ def _weigh_by_rows(tracker: Any, rows: RowsHere) -> None:
 
 def _or_zero(loss: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
     return tf.where(rows > 0, loss, tf.zeros_like(loss))
-
-
-def replica_number() -> Any:
-    """This replica's place among all; 0 outside of replicas."""
-    context = tf.distribute.get_replica_context()
-    return 0 if context is None else context.replica_id_in_sync_group

@@ -4,12 +4,13 @@ A writer keeps its file open, so the open files of this very process tell where 
 between two readings is found at the end below the folders that are the replica's own. Read in a thread, twice a second.
 """
 
-import os
 import struct
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from worker_agent.trainer.script.periodic import Periodic
 from worker_agent.trainer.script.script_report import ScriptReport
@@ -32,7 +33,7 @@ class EventFiles:
         self._report = report
         self._folders = folders
         self._read: dict[str, int] = {}
-        self._following = Periodic("event-files", READ_EVERY_S, self._follow)
+        self._following = Periodic("event-files", READ_EVERY_S, lambda: self._read_on(_open_files()))
 
     def start(self) -> None:
         """Begin to read."""
@@ -42,9 +43,6 @@ class EventFiles:
         """Read for the last time, everywhere."""
         self._following.close()
         self._read_on(_written_below(self._folders))
-
-    def _follow(self) -> None:
-        self._read_on(_open_files())
 
     def _read_on(self, found: Iterable[str]) -> None:
         """What has come into the files that are known, and those that were `found`."""
@@ -103,15 +101,7 @@ def _scalar(value: Any) -> float | None:
 
 
 def _open_files() -> list[str]:
-    found = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        try:
-            path = os.readlink(descriptor)  # noqa: PTH115 - as text: it may name something deleted
-        except OSError:
-            continue
-        if _MARK in path.rpartition("/")[2]:
-            found.append(path)
-    return found
+    return [file.path for file in psutil.Process().open_files() if _MARK in Path(file.path).name]
 
 
 def _written_below(folders: list[Path]) -> Iterator[str]:

@@ -50,7 +50,10 @@ class ScriptFacts:
 
     def _watch_meshes(self, module: ModuleType) -> None:
         """How a mesh is laid out is told."""
-        _after_making(module.Mesh, lambda mesh: self._report.facts(mesh=_dimensions(mesh)))
+        _after_making(
+            module.Mesh,
+            lambda mesh: self._report.facts(mesh={str(name): int(mesh.dim_size(name)) for name in mesh.dim_names}),
+        )
 
 
 def facts_of(strategy: Any) -> dict[str, FactValue]:
@@ -91,10 +94,6 @@ def _known(run: TrainingRun) -> dict[str, FactValue]:
     if run.gang:
         known["gang"] = dict(Counter(member.role for member in run.gang))
     return known
-
-
-def _dimensions(mesh: Any) -> dict[str, int]:
-    return {str(name): int(mesh.dim_size(name)) for name in mesh.dim_names}
 
 
 def _after_making(kind: Any, tell: Callable[[Any], None]) -> None:

@@ -4,6 +4,7 @@ imports when it likes. A module that is there already (a warm start) is acted on
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -24,12 +25,10 @@ class _Finder(importlib.abc.MetaPathFinder):
         acts = self.waiting.pop(fullname, None)
         if acts is None:
             return None
-        for finder in sys.meta_path:
-            spec = finder.find_spec(fullname, path, target) if finder is not self else None
-            if spec is not None and spec.loader is not None:
-                _act_behind(spec.loader, acts)
-                return spec
-        return None
+        spec = importlib.util.find_spec(fullname)  # asks this finder, too, which no longer waits for it
+        if spec is not None and spec.loader is not None:
+            _act_behind(spec.loader, acts)
+        return spec
 
 
 def _act_behind(loader: Any, acts: list[Act]) -> None:

@@ -1,7 +1,8 @@
 """The model of a parameter-server training behind the loop's face: its variables lie on the servers, and the
 coordinator does with them as a whole what any process does with its own."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -9,8 +10,8 @@ import tensorflow as tf
 from worker_agent.trainer.model.compiled_model import check_model, once_each
 from worker_agent.trainer.model.tf_keras import TfKeras
 from worker_agent.trainer.recipe.recipe_file import Recipe
+from worker_agent.trainer.saving.state import name_of_variable
 from worker_agent.trainer.setup import runtime
-from worker_agent.trainer.strategies.served.variable_load import load_of_servers, partitioned
 
 # Facts are short: a model of many layers does not name them all.
 NAMED_MAX = 50
@@ -30,7 +31,7 @@ class ServedLearner(TfKeras):
             super().__init__(check_model(recipe.model()), strategy)
         self.create_variables(element_spec)
         self.model.optimizer.jit_compile = False  # XLA cannot update variables of other processes
-        if partitioned(self.state):
+        if _partitioned(self.state):
             # An initializer asked for a part scales by the part's shape, so a partitioned model would begin with other,
             # larger values than the same model on one server: take those of the latter.
             runtime.seed_everything(seed)
@@ -47,8 +48,8 @@ class ServedLearner(TfKeras):
         """How the variables, and `more` of them, lie on the servers."""
         return {
             "parameters_total": sum(variable.shape.num_elements() for variable in self.model.trainable_variables),
-            "ps_load": load_of_servers([*self.state, *more], servers=servers),
-            "partitioned": partitioned(once_each(map(_in_one, self.model.weights)))[:NAMED_MAX],
+            "ps_load": _load_of_servers([*self.state, *more], servers=servers),
+            "partitioned": _partitioned(once_each(map(_in_one, self.model.weights)))[:NAMED_MAX],
         }
 
     def whole_model(self, *, keep: bool) -> Any:
@@ -61,6 +62,32 @@ class ServedLearner(TfKeras):
         """In the coordinator itself: nothing may run in replicas but what workers are given."""
         with self.strategy.scope():
             function()
+
+
+def _load_of_servers(variables: Sequence[Any], *, servers: int) -> list[dict[str, int]]:
+    """`[{ps, variables, bytes}]`; a part of a partitioned variable counts as one."""
+    load = [{"ps": number, "variables": 0, "bytes": 0} for number in range(servers)]
+    for part in (part for variable in variables for part in _parts(variable)):
+        found = re.search(r"/job:ps/.*task:(\d+)", part.device)
+        if found:
+            load[int(found[1])]["variables"] += 1
+            load[int(found[1])]["bytes"] += part.shape.num_elements() * tf.as_dtype(part.dtype).size
+    return load
+
+
+def _partitioned(variables: Iterable[Any]) -> list[dict[str, Any]]:
+    """`[{variable, parts}]` of those that lie in several parts."""
+    return [
+        {"variable": name_of_variable(variable), "parts": len(_parts(variable))}
+        for variable in variables
+        if len(_parts(variable)) > 1
+    ]
+
+
+def _parts(variable: Any) -> list[Any]:
+    if isinstance(variable, tf.__internal__.distribute.ShardedVariable):
+        return list(variable.variables)
+    return [variable]
 
 
 def _in_one(variable: Any) -> Any:

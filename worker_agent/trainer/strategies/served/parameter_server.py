@@ -22,7 +22,6 @@ from worker_agent.trainer.strategies import engine
 from worker_agent.trainer.strategies.interface import Process
 from worker_agent.trainer.strategies.served import numbered_batches
 from worker_agent.trainer.strategies.served.learner import ServedLearner
-from worker_agent.trainer.strategies.served.logical_cpus import compute_on_logical_cpus
 from worker_agent.trainer.strategies.served.steps import ServedEvaluation, ServedSteps
 from worker_agent.trainer.strategies.served.worker_step import WorkerStep
 from worker_agent.trainer.strategies.serving import serve
@@ -48,18 +47,28 @@ def check(spec: JobSpec, recipe: Recipe, model: Any, dataset: Any) -> int:
 def _connect(process: Process) -> tf.distribute.ParameterServerStrategy:
     run, spec = process.run, process.run.spec
     process.wait_for_servers()
-    splitting = tf.distribute.experimental.partitioners.MinSizePartitioner
+    partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner
     with rendezvous.tensorflow_guard(run.rendezvous_timeout_s):
         strategy = tf.distribute.ParameterServerStrategy(
             tf.distribute.cluster_resolver.TFConfigClusterResolver(),
-            variable_partitioner=splitting(spec.min_shard_bytes, spec.ps) if spec.min_shard_bytes else None,
+            variable_partitioner=partitioner(spec.min_shard_bytes, spec.ps) if spec.min_shard_bytes else None,
         )
     runtime.keep_functions()
     # Said of several devices per worker; their parts of a batch are cut in `worker_step`.
     tf.get_logger().addFilter(lambda record: "Please use DistributedDataset" not in record.getMessage())
     if not tf.config.list_logical_devices("GPU"):
-        compute_on_logical_cpus(strategy, spec.devices_per_worker)
+        _compute_on_logical_cpus(strategy, spec.devices_per_worker)
     return strategy
+
+
+def _compute_on_logical_cpus(strategy: tf.distribute.ParameterServerStrategy, count: int) -> None:
+    """Have every worker compute on its first `count` CPU devices. TensorFlow computes on all GPUs of a worker, but on
+    its first CPU only; the same code runs on the others once it is told of them, before any variable is made."""
+    if count > 1:
+        kind = strategy.extended.__class__
+        devices = tuple(f"/device:CPU:{index}" for index in range(count))
+        strategy.extended.__class__ = type(kind.__name__, (kind,), {"worker_devices": property(lambda _: devices)})
+        strategy.extended._num_gpus_per_worker = count  # the number of compute devices, whatever they are
 
 
 def _build(

@@ -33,8 +33,16 @@ class MeshState(Variables):
         for group in self._groups():
             values = {_key(place): tf.constant(self.listed[place].numpy()) for place in group}
             if self._chief and refusal is None:
+                if not parts:
+                    values[_GRAPH] = self._graph()
                 parts.append(f"{prefix}_temp/part-{len(parts)}")
-                refusal = _refusal(parts[-1], values if len(parts) > 1 else {**values, _GRAPH: self._graph()})
+                names, tensors = list(values), list(values.values())
+                try:
+                    tf.raw_ops.SaveV2(
+                        prefix=parts[-1], tensor_names=names, shape_and_slices=[""] * len(names), tensors=tensors
+                    )
+                except tf.errors.OpError as error:
+                    refusal = error
         if refusal is not None:
             raise refusal
         if parts:
@@ -71,20 +79,6 @@ class MeshState(Variables):
                 name=_ATTRIBUTE, full_name=name_of_place(place), checkpoint_key=_key(place)
             )
         return tf.constant(graph.SerializeToString())
-
-
-def _refusal(prefix: str, values: dict[str, tf.Tensor]) -> tf.errors.OpError | None:
-    """Write one part; why it could not be."""
-    try:
-        tf.raw_ops.SaveV2(
-            prefix=prefix,
-            tensor_names=list(values),
-            shape_and_slices=[""] * len(values),
-            tensors=list(values.values()),
-        )
-    except tf.errors.OpError as error:
-        return error
-    return None
 
 
 def _key(place: int) -> str:
