@@ -107,13 +107,8 @@ CAUSES = (
         spares_the_place=True,
     ),
     Row(
-        *(
-            Cause.SIGNAL,
-            Blame.MACHINE,
-            Retry.LIMITED,
-            "was killed",
-            "A process got a SIGKILL that Trainyard did not send",
-        ),
+        *(Cause.SIGNAL, Blame.MACHINE, Retry.LIMITED, "was killed"),
+        "A process got a SIGKILL that Trainyard did not send",
         "A person, the kernel or another program sent it. Check the node, then run the job again.",
         spares_the_place=True,
     ),

@@ -136,7 +136,7 @@ def test_a_checkpoint_of_one_device_goes_on_split(tmp_path: Path, keras3: Zygote
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"accumulation": 2}, "set `accumulation` to 1 and a smaller batch"),
+        ({"accumulation": 2}, "set `accumulation` to 1 and use a smaller batch"),
         ({"model_parallel": 3}, "3 does not divide the 2 devices of the gang"),
         ({"params": {"layouts": "wrong"}}, 'may hold "model" once'),
     ],

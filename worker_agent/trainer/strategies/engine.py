@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 import tensorflow as tf
 
 from worker_agent.protocol.job.choices import Validator
-from worker_agent.protocol.records import FactValue
 from worker_agent.trainer.loop.training import Engine, Training
 from worker_agent.trainer.outcome import Paused, TrainingFailed
 from worker_agent.trainer.recipe import recipe_file
@@ -38,8 +37,8 @@ def train(process: Process, build: Callable[[Recipe, int], Engine]) -> None:
     checkpoints.attach(engine.state, size=engine.size, rate=engine.rate.aim)
     if run.restore is not None:
         _take_up(checkpoints, engine)
-    known: dict[str, FactValue] = {"devices": process.devices, "precision": run.spec.precision}
-    emitter.facts(keras=runtime.keras_in_words(), **known | dict(engine.facts))
+    known = {"keras": runtime.keras_in_words(), "devices": process.devices, "precision": run.spec.precision}
+    emitter.facts(**known | dict(engine.facts))
     judged = Rows(recipe, "validation")
     training = Training(
         engine,

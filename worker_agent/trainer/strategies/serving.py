@@ -9,23 +9,30 @@ from worker_agent.protocol.records import LEAVING_PHASE
 from worker_agent.protocol.states import DeviceKind, Role
 from worker_agent.trainer.setup.memory import Memory
 from worker_agent.trainer.strategies.interface import Process
-from worker_agent.trainer.training_run import TrainingRun
 
 MEMORY_EVERY_S = 10.0
 
 
 def serve(process: Process, *, once_there: Callable[[], None] = lambda: None) -> None:
-    """Serve until the process is ended from outside; `once_there` is called when others can reach it."""
+    """Serve until the process is ended from outside; `once_there` is called when others can reach it.
+
+    A server knows nothing of `tf.config`: its devices, memory and threads have to be said once more.
+    """
+    run = process.run
+    config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=run.threads)
+    config.gpu_options.allow_growth = True
+    if run.role is Role.WORKER and run.device_kind is DeviceKind.CPU:
+        config.device_count["CPU"] = run.devices
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     server = tf.distribute.Server(
         resolver.cluster_spec(),
         job_name=resolver.task_type,
         task_index=resolver.task_id,
         protocol="grpc",
-        config=_server_config(process.run),
+        config=config,
     )
     process.emitter.phase("serving", server.target)
-    if keeps_checkpoints(process.run.spec):
+    if keeps_checkpoints(run.spec):
         process.stop.serves(lambda cause: process.emitter.phase(LEAVING_PHASE, cause.value))
     once_there()
     memory = Memory(process.emitter.facts)
@@ -33,12 +40,3 @@ def serve(process: Process, *, once_there: Callable[[], None] = lambda: None) ->
         memory.tell()
         # Not server.join(): it would hold the interpreter, and nothing could be written or answered any more.
         process.stop.pause(MEMORY_EVERY_S)
-
-
-def _server_config(run: TrainingRun) -> tf.compat.v1.ConfigProto:
-    """A server knows nothing of `tf.config`: its devices, memory and threads have to be said once more."""
-    config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=run.threads)
-    config.gpu_options.allow_growth = True
-    if run.role is Role.WORKER and run.device_kind is DeviceKind.CPU:
-        config.device_count["CPU"] = run.devices
-    return config

@@ -5,6 +5,7 @@ computes what the unsplit model would. Nothing orders the micro-batches but thei
 each operation when its inputs are there, and the gradient of an operation runs on the operation's device.
 """
 
+from itertools import product
 from time import perf_counter
 from typing import Any
 
@@ -21,6 +22,8 @@ from worker_agent.trainer.strategies.pipe.learner import PipeLearner
 # Steps that are measured, each way, and how many are let go before: the first ones also place and compile.
 MEASURED = 8
 WARM = 3
+# Of the first steps: is each micro-batch made in turn, and does its time count?
+_MEASUREMENTS = list(product((True, False), [False] * WARM + [True] * MEASURED))
 # Where less is left to train, a second trace costs more than is learnt.
 WORTH_MEASURING = 200
 
@@ -45,7 +48,7 @@ class PipeSteps(BlockingSteps):
         self._overlapped = tf.function(lambda batch: self._step(batch, in_turn=False), autograph=False)
         self._in_turn = tf.function(lambda batch: self._step(batch, in_turn=True), autograph=False)
         is_worth_it = total_steps >= WORTH_MEASURING
-        self._measurements = iter(_measurements() if is_worth_it else [])
+        self._measurements = iter(_MEASUREMENTS if is_worth_it else [])
         if not is_worth_it:
             emitter.facts(overlap=f"not measured: that is done in trainings of {WORTH_MEASURING} steps or more")
         self._seconds: dict[bool, list[float]] = {True: [], False: []}
@@ -107,12 +110,6 @@ class PipeSteps(BlockingSteps):
             scaled = learner.scaled(loss)
             learner.note(x, y, y_pred, sample_weight)
         return loss, scaled
-
-
-def _measurements() -> list[tuple[bool, bool]]:
-    """(each micro-batch in turn?, does its time count?) of the first steps."""
-    one_way = [False] * WARM + [True] * MEASURED
-    return [(True, counts) for counts in one_way] + [(False, counts) for counts in one_way]
 
 
 def _cut(batch: Any, parts: int) -> list[Any]:
