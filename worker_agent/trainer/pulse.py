@@ -6,7 +6,7 @@ takes steps. What is over within `LASTS_AFTER_S` is not worth a record.
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from time import monotonic, time
 
@@ -65,12 +65,11 @@ class Pulse:
         """The activity gets on."""
         self._has_moved = True
 
-    def note(self, records: Iterable[Record]) -> None:
+    def note(self, records: Sequence[Record]) -> None:
         """What the process says now: the time since its last step is compared with the longest so far."""
-        said = list(records)
-        if any(isinstance(record, Phase) and record.name == BUILDING for record in said):
+        if any(isinstance(record, Phase) and record.name == BUILDING for record in records):
             self._step_at = self._now()
-        if not any(isinstance(record, Progress) for record in said):
+        if not any(isinstance(record, Progress) for record in records):
             return
         now, last = self._now(), self._step_at
         self._step_at = now

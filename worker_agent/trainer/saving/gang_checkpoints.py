@@ -88,11 +88,11 @@ class Checkpoints:
         """What is saved and restored from now on: all variables there are. `rate` is the learning rate aimed at."""
         self._state, self._size, self._rate = state, size, rate
 
-    def restore(self) -> Start:
+    def restore(self) -> None:
         """Take up the checkpoint that this run begins with, if any; raises `TrainingFailed` where it does not fit."""
         marker = self._marker
         if marker is None:
-            return self.start
+            return
         check_fit(marker, self._size, self._state.variables, self._run.spec.params)
         if marker.job_id != self._run.job_id and marker.step >= self._size.total_steps:
             raise TrainingFailed(
@@ -104,7 +104,6 @@ class Checkpoints:
         if self._run.chief:
             whose = f" of j-{marker.job_id}" if marker.job_id else ""
             say(f"goes on from the checkpoint at step {marker.step} (epoch {marker.epoch}){whose}")
-        return self.start
 
     @property
     def has_other_rate(self) -> bool:

@@ -26,22 +26,18 @@ _FOOTER_BYTES = 4
 _KINDS = frozenset({"train", "validation", "val", "eval", "evaluation", "test"})
 
 
-class EventFiles:
+class EventFiles(Periodic):
     """The event files of this process."""
 
     def __init__(self, report: ScriptReport, folders: list[Path]) -> None:
+        super().__init__("event-files", READ_EVERY_S, lambda: self._read_on(_open_files()))
         self._report = report
         self._folders = folders
         self._read: dict[str, int] = {}
-        self._following = Periodic("event-files", READ_EVERY_S, lambda: self._read_on(_open_files()))
-
-    def start(self) -> None:
-        """Begin to read."""
-        self._following.start()
 
     def close(self) -> None:
         """Read for the last time, everywhere."""
-        self._following.close()
+        super().close()
         self._read_on(_written_below(self._folders))
 
     def _read_on(self, found: Iterable[str]) -> None:

@@ -9,19 +9,15 @@ from worker_agent.trainer.script.script_report import ScriptReport
 READ_EVERY_S = 0.2
 
 
-class Lines:
+class Lines(Periodic):
     """The file that `TRAINYARD_SERIES` names."""
 
     def __init__(self, path: Path, report: ScriptReport) -> None:
+        super().__init__("series-lines", READ_EVERY_S, self._read_on)
         self._path = path
         self._report = report
         self._read_bytes = 0
-        self._following = Periodic("series-lines", READ_EVERY_S, self._read_on)
-        self._following.start()
-
-    def close(self) -> None:
-        """Read what is left."""
-        self._following.close()
+        self.start()
 
     def _read_on(self) -> None:
         if not self._path.exists():

@@ -62,10 +62,10 @@ def train(process: Process, build: Callable[[Recipe, int], Engine]) -> None:
 
 def _take_up(checkpoints: Checkpoints, engine: Engine) -> None:
     """In every process the same one."""
-    step = checkpoints.restore().step
+    checkpoints.restore()
     if checkpoints.has_other_rate:
         engine.rate.take()
-    if engine.mean(step) != step:
+    if engine.mean(checkpoints.start.step) != checkpoints.start.step:
         raise TrainingFailed("The processes of this gang found different checkpoints: the folder is not shared by all.")
 
 

@@ -17,7 +17,7 @@ from worker_agent.trainer.model.learners import learner_of
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe import data, recipe_file
 from worker_agent.trainer.recipe.run_size import size_of
-from worker_agent.trainer.saving.gang_checkpoints import Checkpoints, Start, wait_for_next
+from worker_agent.trainer.saving.gang_checkpoints import Checkpoints, wait_for_next
 from worker_agent.trainer.saving.state import Variables, load
 from worker_agent.trainer.setup import runtime
 from worker_agent.trainer.setup.memory import peak_bytes
@@ -44,7 +44,8 @@ def train(process: Process) -> None:
     checkpoints = Checkpoints(run, process.emitter)
     size = size_of(spec, rows=data.count_rows(rows), replicas=1)
     checkpoints.attach(state, size=size, rate=None)
-    if checkpoints.restore() != Start(0, 0):
+    checkpoints.restore()
+    if run.restore is not None:
         _judge(process, evaluation, *checkpoints.start)
     seen = (run.attempt, -1)
     while found := wait_for_next(run.checkpoints, after=seen, pause=process.stop.pause):
