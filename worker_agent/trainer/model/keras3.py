@@ -126,9 +126,11 @@ class Keras3(ReplicaLearner):
     def _reduce_before_apply(self) -> None:
         """A train_step of the recipe's own calls apply or apply_gradients; both end here."""
         apply = self.model.optimizer.apply
-        self.model.optimizer.apply = lambda gradients, trainable_variables=None: apply(
-            all_reduce(gradients), trainable_variables
-        )
+
+        def reduced(gradients: Any, trainable_variables: Any = None) -> Any:
+            return apply(all_reduce(gradients), trainable_variables)
+
+        self.model.optimizer.apply = reduced
 
     def _set_apart(self) -> None:
         """What the replicas of one process would share, and mix up: they are traced in threads that take turns."""
