@@ -4,13 +4,12 @@ A writer keeps its file open, so the open files of this very process tell where 
 between two readings is found at the end below the folders that are the replica's own. Read in a thread, twice a second.
 """
 
+import contextlib
 import struct
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from worker_agent.trainer.script.periodic import Periodic
 from worker_agent.trainer.script.script_report import ScriptReport
@@ -96,8 +95,11 @@ def _scalar(value: Any) -> float | None:
     return float(array) if array.ndim == 0 and array.dtype.kind in "fiu" else None
 
 
-def _open_files() -> list[str]:
-    return [file.path for file in psutil.Process().open_files() if _MARK in Path(file.path).name]
+def _open_files() -> Iterator[str]:
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):  # it has been closed meanwhile
+            if _MARK in (file := descriptor.readlink()).name:
+                yield str(file)
 
 
 def _written_below(folders: list[Path]) -> Iterator[str]:
