@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from channels.layers import get_channel_layer
 from django.db import transaction
@@ -28,7 +28,7 @@ MACHINES = "machines"
 LOG_TEXT_CHARS = 65_536
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
-LiveEvent = dict[str, Json]
+LiveEvent = dict[str, Any]
 
 
 class Columns(TypedDict):
@@ -82,18 +82,8 @@ def replicas_changed() -> LiveEvent:
 
 def points_stored(replica: Replica, *, start: int, end: int, series: Mapping[str, Columns]) -> LiveEvent:
     """New points of a replica; [`start`, `end`) is the part of its trainer stream they came from."""
-    columns: dict[str, Json] = {
-        name: {"steps": [*run["steps"]], "times": [*run["times"]], "values": [*run["values"]]}
-        for name, run in series.items()
-    }
-    told: LiveEvent = {
-        "kind": "points",
-        "incarnation": replica.incarnation,
-        "start": start,
-        "end": end,
-        "series": columns,
-    }
-    return told | _named(replica)
+    told = {"kind": "points", "incarnation": replica.incarnation, "start": start, "end": end, "series": series}
+    return _named(replica) | told
 
 
 def log_stored(replica: Replica, *, start: int, end: int, at: float, text: str) -> LiveEvent:
@@ -135,8 +125,7 @@ def checkpoints_changed() -> LiveEvent:
 
 def sample_taken(node: Node) -> LiveEvent:
     """A node's load now (`protocol.reports.Sample`), and that of each process it holds (`RunningReplica`)."""
-    sample, replicas = jsonable(node.sample), jsonable(node.holding)
-    return {"kind": "sample", "node_id": node.pk, "sample": sample, "replicas": replicas}
+    return {"kind": "sample", "node_id": node.pk, "sample": node.sample, "replicas": node.holding}
 
 
 def node_changed(node: Node) -> LiveEvent:
@@ -147,7 +136,7 @@ def node_changed(node: Node) -> LiveEvent:
 def jsonable(value: object) -> Json:
     """`value` with the numbers that JSON lacks as words: "NaN", "Infinity", "-Infinity". Keys become strings."""
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else _word(value)
+        return float(value) if math.isfinite(value) else json.dumps(value)
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, datetime):
@@ -166,12 +155,6 @@ def frame(events: Sequence[LiveEvent]) -> str:
 
 def _named(replica: Replica) -> LiveEvent:
     return {"replica": str(replica), "replica_id": replica.pk, "attempt": replica.attempt}
-
-
-def _word(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    return "Infinity" if value > 0 else "-Infinity"
 
 
 def _deliver(group: str, events: list[LiveEvent]) -> None:

@@ -172,17 +172,12 @@ def join(curves: Sequence[Curve]) -> Curve:
     """Curves one behind the other."""
     if len(curves) == 1:
         return curves[0]
-    return Curve(
-        np.concatenate([curve.steps for curve in curves]),
-        np.concatenate([curve.times for curve in curves]),
-        np.concatenate([curve.values for curve in curves]),
-    )
+    return Curve(*(np.concatenate(columns) for columns in zip(*curves, strict=True)))
 
 
-def drop_node_points(*, before: float) -> int:
-    """Remove blocks of node load whose last point is older than `before`; returns how many."""
-    removed, _ = SeriesBlock.objects.filter(node__isnull=False, last_time__lt=before).delete()
-    return removed
+def drop_node_points(*, before: float) -> None:
+    """Remove blocks of node load whose last point is older than `before`."""
+    SeriesBlock.objects.filter(node__isnull=False, last_time__lt=before).delete()
 
 
 def _merge(owner: Owner, name: str) -> None:
@@ -203,13 +198,10 @@ def _merge(owner: Owner, name: str) -> None:
 
 def _blocks_of(owners: Sequence[Owner]) -> list[QuerySet[SeriesBlock]]:
     """One query per kind of owner, in the order of its index, so that the payloads are never sorted."""
-    replica_ids = [owner.replica_id for owner in owners if owner.replica_id is not None]
-    node_ids = [owner.node_id for owner in owners if owner.node_id is not None]
     queries = []
-    if replica_ids:
-        queries.append(SeriesBlock.objects.filter(replica_id__in=replica_ids).order_by("replica_id", "name", "id"))
-    if node_ids:
-        queries.append(SeriesBlock.objects.filter(node_id__in=node_ids).order_by("node_id", "name", "id"))
+    for kind in Owner._fields:
+        if ids := [getattr(owner, kind) for owner in owners if getattr(owner, kind) is not None]:
+            queries.append(SeriesBlock.objects.filter(**{f"{kind}__in": ids}).order_by(kind, "name", "id"))
     return queries
 
 

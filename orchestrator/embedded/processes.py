@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from orchestrator.embedded import ports
@@ -51,25 +52,16 @@ def redis(server: Path, configuration: Path) -> ManagedProcess:
 
 def control_plane(environment: Mapping[str, str], *, port: int) -> list[ManagedProcess]:
     """Web server, Celery worker, sweep and ingest."""
-    web = [
-        *("-m", "uvicorn", "dashboard.config.asgi:application", "--host", ports.LOOPBACK, "--port", str(port)),
-        *(
-            "--ws",
-            "websockets-sansio",
-            "--ws-per-message-deflate",
-            "false",
-            "--no-access-log",
-            "--timeout-graceful-shutdown",
-            "3",
-        ),
-    ]
-    worker = [
-        *("-m", "celery", "-A", "dashboard.config.celery", "worker", "-Q", "control", "-P", "threads", "-c", "4"),
-        *("--without-gossip", "--without-mingle", "-n", "control@%h", "-l", "info"),
-    ]
-    lines = (web, worker, ["manage.py", "sweep"], ["manage.py", "ingest"])
+    lines = (
+        f"-m uvicorn dashboard.config.asgi:application --host {ports.LOOPBACK} --port {port} --no-access-log"
+        " --ws websockets-sansio --ws-per-message-deflate false --timeout-graceful-shutdown 3",
+        "-m celery -A dashboard.config.celery worker -Q control -P threads -c 4"
+        " --without-gossip --without-mingle -n control@%h -l info",
+        "manage.py sweep",
+        "manage.py ingest",
+    )
     return [
-        ManagedProcess(name, _fixed([sys.executable, *line]), environment)
+        ManagedProcess(name, partial(list, [sys.executable, *line.split()]), environment)
         for name, line in zip(CONTROL_PLANE, lines, strict=True)
     ]
 
@@ -105,7 +97,3 @@ def tell_addresses(data: Path, **addresses: str) -> None:
         known = json.loads(path.read_text())
         if known | addresses != known:
             write_private(path, known | addresses)
-
-
-def _fixed(line: list[str]) -> Callable[[], list[str]]:
-    return lambda: line

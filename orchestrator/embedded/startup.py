@@ -94,7 +94,8 @@ class Installation:
                 "node_lost_after_s": NODE_LOST_AFTER_S,
             },
         )
-        prepared = self._prepare()
+        prepared = self._manage("prepare", *(part for name in self._nodes() for part in ("--agent", name)))
+        self._say("Database, administrator and cluster are in place")
         for each in processes.control_plane(self._environment, port=self._port):
             self._supervisor.start(each)
         self._until(self._web_answers, what="The web server", watch=("web",))
@@ -144,31 +145,23 @@ class Installation:
         self._say(f"Redis answers on {ports.LOOPBACK}:{port}")
         return url
 
-    def _prepare(self) -> dict[str, dict[str, str]]:
-        prepared = self._manage("prepare", *(part for name in self._nodes() for part in ("--agent", name)))
-        self._say("Database, administrator and cluster are in place")
-        return prepared
-
     def _start_agents(self, tokens: Mapping[str, str]) -> None:
-        names = self._nodes()
         environment = processes.agent_environment(self._own)
         redis_url = self._environment.get("TRAINYARD_AGENT_REDIS_URL") or self._environment["TRAINYARD_REDIS_URL"]
-        for name in names:
-            data = self._agent_folder(name)
+        folders = {name: processes.agent_folder(self._data, name) for name in self._nodes()}
+        for name, data in folders.items():
             data.mkdir(parents=True, exist_ok=True, mode=0o700)
             processes.tell_addresses(data, url=self._url, redis_url=redis_url)
             token = tokens.get(name, "")
             self._supervisor.start(processes.agent(name, environment, data=data, url=self._url, token=token))
-        folders = [self._agent_folder(name) for name in names]
-        self._until(lambda: self._heard_of(map(processes.node_id, folders)), what="An agent", watch=names)
-        if names:
-            self._say(f"{len(names)} local agent{'s' if len(names) > 1 else ''} ready: {', '.join(names)}")
+        self._until(
+            lambda: self._heard_of(map(processes.node_id, folders.values())), what="An agent", watch=tuple(folders)
+        )
+        if folders:
+            self._say(f"{len(folders)} local agent{'s' if len(folders) > 1 else ''} ready: {', '.join(folders)}")
 
     def _nodes(self) -> tuple[str, ...]:
         return tuple(f"node-{number}" for number in range(1, self._options.nodes + 1))
-
-    def _agent_folder(self, name: str) -> Path:
-        return processes.agent_folder(self._data, name)
 
     def _web_answers(self) -> bool:
         try:

@@ -83,19 +83,18 @@ class Supervisor:
     def stop(self, names: Iterable[str]) -> None:
         """End these together: SIGTERM, then SIGKILL to the group of each that takes longer than it may."""
         ending = [self._children.pop(name) for name in list(names) if name in self._children]
-        live = [child for child in ending if child.process is not None]
+        live = [(child.managed, child.process) for child in ending if child.process is not None]
         began = time.monotonic()
-        for child in live:
-            _signal(child, signal.SIGTERM)
-        patient = list(live)
+        for _, process in live:
+            process.terminate()
         while live:
             self._reap()
-            live = [child for child in live if child.process is not None and child.process.poll() is None]
-            for child in patient[:]:
-                if child in live and time.monotonic() - began > child.managed.stop_s:
-                    self._say(f"{child.managed.name} did not end within {child.managed.stop_s:.0f} s; killing it")
-                    _kill_group(child)
-                    patient.remove(child)
+            live = [(managed, process) for managed, process in live if process.poll() is None]
+            for managed, process in live:
+                if time.monotonic() - began > managed.stop_s:
+                    self._say(f"{managed.name} did not end within {managed.stop_s:.0f} s; killing it")
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
             time.sleep(0.05)
         self._write_table()
 
@@ -109,10 +108,7 @@ class Supervisor:
         for each in left:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.terminate()
-        deadline = time.monotonic() + LAST_GRACE_S
-        while time.monotonic() < deadline and any(each.is_running() for each in left):
-            self._reap()
-            time.sleep(0.05)
+        psutil.wait_procs(left, timeout=LAST_GRACE_S)
         for each in left_behind(data):
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
@@ -209,16 +205,6 @@ def _next_ended() -> int:
 def _die_with_parent() -> None:
     """Between fork and exec: ask the kernel for SIGTERM when `up` is gone, even by SIGKILL."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-
-
-def _signal(child: Child, number: signal.Signals) -> None:
-    if child.process is not None and child.process.poll() is None:
-        child.process.send_signal(number)
-
-
-def _kill_group(child: Child) -> None:
-    if child.process is not None and child.process.returncode is None:
-        os.killpg(child.process.pid, signal.SIGKILL)
 
 
 def _how_it_ended(code: int) -> str:
