@@ -247,11 +247,35 @@ def test_a_chart_is_read_and_zoomed_by_keyboard_and_drawn_before_printing(page: 
         return math.isclose(number(shown.inner_text()), loss["values"][0], rel_tol=1e-2)
 
     assert reads_first("End")
+    where, whole = page.locator('[data-chart="loss"] .at'), page.locator('[data-chart="loss"]').get_by_text("Show all")
+    assert number(where.inner_text().removeprefix("Step")) == loss["steps"][0]
+    expect(whole).to_be_hidden()
     page.keyboard.press("End")
     assert not reads_first("+")
+    whole.click()
+    expect(whole).to_be_hidden()
     assert reads_first("0")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     expect(page.locator("[data-chart]:not(:has(canvas))")).to_have_count(0)
+
+
+DRAWN = """async (charts) => {
+  const { options } = await import(`${charts}/options.js`), { takeTurns } = await import(`${charts}/series.js`);
+  const x = [...Array(400).keys()], one = { x, y: x.map(Math.sqrt) }, other = { x, y: x.map((v) => v / 9) };
+  const lines = [one, { ...one }, other, { ...one, dash: true, sparse: true }, { ...one, dash: true, sparse: true }];
+  takeTurns(lines);
+  const chart = { all: lines, hidden: new Set(), spec: { x: "step", format: "plain" }, size: () => ({}) };
+  const points = options(chart).series[4].points.show;
+  const shown = (width) => points({ data: [x, ...lines.map((l) => l.y)], bbox: { width } }, 4, 0, 399);
+  return { turns: lines.map((l) => l.turns ?? null), narrow: shown(800), wide: shown(8000) };
+}"""
+
+
+def test_lines_of_400_epochs_do_not_hide_each_other(page: Page, stack: Stack) -> None:
+    page.goto(f"{stack.url}/jobs/")
+    drawn = page.evaluate(DRAWN, "/static/dashboard/js/charts")
+    assert drawn["turns"] == [[0, 0, 8, 8], [0, 8, 8, 0], None, [0, 0, 5, 13], [0, 9, 5, 4]]
+    assert (drawn["narrow"], drawn["wide"]) == (False, True)
 
 
 def test_a_refused_upload_keeps_its_reason(page: Page, stack: Stack) -> None:

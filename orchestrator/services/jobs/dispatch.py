@@ -10,6 +10,7 @@ from datetime import datetime
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
+from django.db.models import F
 
 from orchestrator.domain.placement import node_findings, planning
 from orchestrator.domain.placement.planning import ClusterView, Never, NotNow, Placed, PlannedReplica
@@ -70,8 +71,8 @@ def _dispatch(job_id: int, now: datetime) -> bool:
     reason = fencing.waits_for(job) or _why_not(spec, view, outcome, begin) or rehearsed.waits_for
     if not isinstance(outcome, Placed) or isinstance(begin, NotThere) or reason:
         if job.waiting_for != reason:
-            Job.objects.filter(pk=job.pk).update(waiting_for=reason, not_before=None)
-            job.waiting_for, job.not_before = reason, None
+            Job.objects.filter(pk=job.pk).update(waiting_for=reason, not_before=None, revision=F("revision") + 1)
+            job.refresh_from_db()
             announce_job(job)
         return False
     for warning in rehearsed.warnings:

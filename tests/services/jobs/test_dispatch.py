@@ -2,6 +2,7 @@
 
 import pytest
 
+from orchestrator import live
 from orchestrator.domain.placement.planning import place
 from orchestrator.models import Cluster, Command, Job, Replica
 from orchestrator.services.jobs import dispatch
@@ -47,6 +48,32 @@ def test_a_job_that_does_not_fit_says_what_it_waits_for(now):
     assert dispatch.dispatch_waiting(now=now) == 1
     job.refresh_from_db()
     assert (job.status, job.waiting_for) == (JobStatus.LAUNCHING, "")
+
+
+def test_each_new_reason_to_wait_is_told_as_a_revision(now, monkeypatch, django_capture_on_commit_callbacks):
+    told = []
+    monkeypatch.setattr(live, "_send", lambda messages: told.extend(messages.get("jobs", ())))
+    cluster = make_lab()
+    for node in cluster.nodes.all():
+        make_replica(make_job(cluster=cluster, status=JobStatus.RUNNING), node=node, devices=[0, 1])
+    job = make_gang_job(cluster)
+
+    def reason_told() -> str:
+        told.clear()
+        with django_capture_on_commit_callbacks(execute=True):
+            dispatch.dispatch_waiting(now=now)
+            dispatch.dispatch_waiting(now=now)
+        (event,) = told
+        job.refresh_from_db()
+        assert event["job"]["revision"] == job.revision
+        return event["job"]["waiting_for"]
+
+    printed = job.revision
+    assert reason_told() == "needs 2 workers with 1 device each; 0 free on node-1, 0 on node-2"
+    held = job.revision
+    cluster.nodes.update(state=NodeState.LOST)
+    assert "lost" in reason_told()
+    assert printed < held < job.revision
 
 
 def test_a_cluster_that_became_too_small_lets_the_job_wait(now):

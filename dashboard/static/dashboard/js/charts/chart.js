@@ -5,8 +5,8 @@ import { $, $$, make, svg } from "../base/dom.js";
 import { figure } from "../base/format.js";
 import { setText } from "../base/live.js";
 import { dotted, options } from "./options.js";
-import { FORMAT } from "./scales.js";
-import { band, lower, thin } from "./series.js";
+import { FORMAT, X } from "./scales.js";
+import { band, lower, takeTurns, thin } from "./series.js";
 import { table } from "./table.js";
 
 const DRAWN = 600,
@@ -51,11 +51,17 @@ export class Chart {
       hidden: new Set(),
       shape: "",
       seen: false,
+      where: make("span", { class: "at" }),
     });
     this.title = $("h3", el).textContent;
     this.plot.setAttribute("aria-label", `${this.title} by ${spec.x === "clock" ? "time" : "step"}`);
     for (const b of $$("[data-tool]", el))
       b.onclick = () => this.set(b.dataset.tool, b.getAttribute("aria-pressed") !== "true");
+    this.whole = $("[data-whole]", el);
+    this.whole.onclick = () => {
+      this.zoom(null);
+      this.plot.focus({ preventScroll: true });
+    };
     this.plot.tabIndex = 0;
     this.plot.onkeydown = (e) => this.press(e);
     this.plot.onblur = () => this.u?.setCursor({ left: -10, top: -10 });
@@ -97,15 +103,17 @@ export class Chart {
         lines,
         lines.map((l) => l.label),
       );
+    takeTurns(lines.filter((l) => !this.hidden.has(l.label)));
     return lines;
   }
   draw(unseen = false) {
     if ((!this.seen && !unseen) || (!this.plot.clientWidth && !this.rows)) return;
+    this.whole.hidden = !views.has(this.spec.sync);
     this.all = this.lines();
     const drawn = this.all.map((l) => this.cut(l.x, l.y)),
       columns = this.columns(drawn);
     const shape = JSON.stringify([
-      this.all.map((l) => [l.label, l.s, dotted(l)]),
+      this.all.map((l) => [l.label, l.s, dotted(l), l.turns]),
       this.log,
       this.smooth,
       [...this.hidden],
@@ -190,9 +198,10 @@ export class Chart {
         b.onpointerleave = () => this.u?.setSeries(null, { focus: true });
         return b;
       }),
+      this.where,
     );
     this.outs = this.all.map((l) => l.out);
-    if (focused >= 0) this.key.children[focused]?.focus();
+    if (focused >= 0) $$("button", this.key)[focused]?.focus();
   }
   // Arrows move the cursor through the points in view, + and − change the view around it, 0 shows everything.
   press(e) {
@@ -234,6 +243,9 @@ export class Chart {
       return v == null ? "no data" : Number.isFinite(v) ? format(v) : figure(v);
     });
     for (const [k, text] of texts.entries()) setText(this.outs[k], text);
+    const moment = x ?? Math.max(...this.all.map((l) => l.x.at(-1))),
+      { name, value } = X[this.spec.x];
+    setText(this.where, this.all.length ? `${name} ${value(moment)}` : "");
     if (x == null)
       this.plot.setAttribute(
         "aria-label",

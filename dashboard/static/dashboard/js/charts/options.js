@@ -3,8 +3,15 @@ import uPlot from "../../vendor/uPlot.esm.min.js";
 import { css, fade, family } from "./look.js";
 import { crosses, marks } from "./marks.js";
 import { FORMAT, X } from "./scales.js";
+import { DASH } from "./series.js";
 
 const alone = (y) => y.filter(Number.isFinite).length === 1;
+const ROOM = 12;
+// Points that stand closer would be a band, which hides the lines beside it.
+function apart(u, line, from, to) {
+  const points = u.data[line].slice(from, to + 1).filter((v) => v != null).length;
+  return points * ROOM * devicePixelRatio <= u.bbox.width;
+}
 // A point says nothing between two others; where there is one value only, or few, it is all there is to see.
 export const dotted = (line) => !!line.sparse || alone(line.y);
 
@@ -14,8 +21,8 @@ function series(chart) {
     const stroke = css(`--ty-s${line.s}`),
       base = {
         show: !chart.hidden.has(line.label),
-        dash: line.dash ? [5, 4] : undefined,
-        points: { show: dotted(line), size: 4, fill: stroke, width: 0 },
+        dash: line.turns ?? (line.dash ? DASH : undefined),
+        points: { show: dotted(line) && apart, size: 4, fill: stroke, width: 0 },
       };
     if (chart.smooth && !line.sparse) all.push({ ...base, stroke: fade(stroke, 22), width: 1 });
     all.push({ ...base, label: line.label, stroke, width: 1.6 });
@@ -72,7 +79,7 @@ export function options(chart) {
     ...chart.size(),
     series: series(chart),
     legend: { show: false },
-    padding: [starts().length ? 20 : 10, 14, 0, 0],
+    padding: [starts().length ? 20 : 10, X[spec.x].edge, 0, 0],
     focus: { alpha: chart.smooth ? 1 : 0.3 },
     cursor: {
       sync: { key: spec.sync, setSeries: false, scales: ["x", null] },

@@ -21,13 +21,14 @@ export const FORMAT = {
   degrees: { value: (v) => `${v.toFixed(0)} °C`, axis: short },
 };
 const moment = (v) => new Date(v * 1000);
-// Steps are whole. Less than a minute between two ticks needs seconds to tell them apart.
+// `edge` is the room at the right for half of the last label. Steps are whole. Less than a minute between two ticks needs seconds to tell them apart.
 export const X = {
   step: {
     value: group,
     axis: short,
     name: "Step",
     wide: 44,
+    edge: 17,
     incrs: [...Array(36)].map((_, i) => [1, 2, 5][i % 3] * 10 ** Math.floor(i / 3)),
   },
   clock: {
@@ -35,6 +36,7 @@ export const X = {
     axis: (v, every) => (every < 60 ? seconds : clock)(moment(v)),
     name: "Time",
     wide: 60,
+    edge: 28,
     incrs: [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200],
   },
 };

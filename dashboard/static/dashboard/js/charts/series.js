@@ -105,6 +105,37 @@ export function band(lines, names) {
   ];
 }
 
+export const DASH = [5, 4];
+const SAMPLES = 64,
+  SEEN = 1 / 400;
+// Whether one line hides the other: where both have a point, none of those looked at differs by what can be seen.
+function hides(a, b) {
+  const finite = a.y.filter(Number.isFinite),
+    tolerance = (Math.max(...finite) - Math.min(...finite)) * SEEN;
+  let met = 0;
+  for (let n = 0; n < SAMPLES; n++) {
+    const i = Math.round((n * (a.x.length - 1)) / (SAMPLES - 1)),
+      k = lower(b.x, a.x[i]);
+    if (b.x[k] !== a.x[i]) continue;
+    if (Math.abs(a.y[i] - b.y[k]) > tolerance) return false;
+    met++;
+  }
+  return met * 2 > SAMPLES;
+}
+// Lines that would hide each other take turns: each has its own dashes of one line in all their colours.
+export function takeTurns(lines) {
+  const groups = [];
+  for (const line of lines) {
+    const equal = groups.find(([first]) => !first.dash === !line.dash && hides(first, line));
+    equal ? equal.push(line) : groups.push([line]);
+  }
+  for (const group of groups.filter((g) => g.length > 1))
+    for (const [k, line] of group.entries()) {
+      const [on, off] = line.dash ? DASH : [8, 0];
+      line.turns = [0, (on + off) * k, on, (on + off) * (group.length - k) - on];
+    }
+}
+
 // What a later attempt did again replaces what the earlier one had done, and so it is with a replica that was replaced
 // within an attempt: one number orders them all, the attempt before the point.
 export const order = (attempt, incarnation = 0) => attempt + incarnation / 1e6;
