@@ -99,7 +99,7 @@ def _lost(nodes: list[Node], slots: dict[str, list[Slot]]) -> list[Concern]:
             "lost",
             f"{node.name} has been silent since",
             f"{_devices(len(slots[node.pk]))} out of use. "
-            "Look at the power and network of the machine, and whether its agent runs.",
+            "Check the power and network of the machine, and whether its agent runs.",
             reverse("node", args=[node.pk]),
             "Open node",
             since=node.last_seen_at,
@@ -114,7 +114,7 @@ def _failed(jobs: list[Job]) -> list[Concern]:
         Concern(
             "failed",
             job.name,
-            headline(job.reason) or "It failed without a word.",
+            headline(job.reason) or "It failed without a message.",
             reverse("job", args=[job.pk]),
             "See why",
             number=f"j-{job.pk}",

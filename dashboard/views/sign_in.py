@@ -12,7 +12,7 @@ from django.utils.decorators import method_decorator
 from django.views.decorators.cache import never_cache
 
 TEMPLATE = "dashboard/account/sign_in.html"
-WRONG = "Name and password do not belong together. Capital letters count."
+WRONG = "Name and password do not match. Passwords are case-sensitive."
 
 
 class SignInForm(AuthenticationForm):

@@ -163,7 +163,7 @@ def test_an_address_of_this_machine_only_is_named_as_such(
     shown = text_of(person.get("/clusters/yard/"))
     assert f".venv/bin/python -m worker_agent join {url} --token" in shown
     assert "make agent" in shown
-    assert ("This address is of this machine only" in shown) == loopback
+    assert ("This address works on this machine only" in shown) == loopback
 
 
 @pytest.mark.parametrize(

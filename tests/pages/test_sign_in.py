@@ -35,7 +35,7 @@ def test_a_wrong_password_is_said_in_words_and_the_name_stays(client: Client, me
     answer = sign_in(client, "mel", "wrong")
     text = answer.content.decode()
     assert answer.status_code == 401
-    assert "do not belong together" in text
+    assert "do not match" in text
     assert 'value="mel"' in text
     assert 'aria-invalid="true"' in text
     assert "wrong" not in re.sub(r"<svg.*?</svg>", "", text, flags=re.S)
@@ -47,7 +47,7 @@ def test_a_name_is_shown_as_text(client: Client, db: None):
 
 def test_a_switched_off_account_reads_like_a_wrong_password(client: Client, member: User):
     User.objects.filter(pk=member.pk).update(is_active=False)
-    assert "do not belong together" in sign_in(client, "mel", PASSWORD).content.decode()
+    assert "do not match" in sign_in(client, "mel", PASSWORD).content.decode()
 
 
 @override_settings(AXES_FAILURE_LIMIT=3)

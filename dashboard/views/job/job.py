@@ -81,7 +81,7 @@ def job_delete(request: SignedIn, job_id: int) -> HttpResponse:
     """Delete it if its name was typed, and on to the list."""
     found = job_services.changeable(job_id, request.user)
     if request.POST.get("confirm", "").strip() != found.name:
-        messages.warning(request, "Nothing was deleted: what was typed is not the name of the job.")
+        messages.warning(request, "Nothing was deleted: the typed text is not the name of the job.")
         return redirect("job", job_id)
     try:
         deleting.delete_job(job_id=job_id, by=request.user)

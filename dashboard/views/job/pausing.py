@@ -24,23 +24,23 @@ def _before(job: Job, began_at: int | None) -> str:
     spec, grace_s = job.typed_spec, f"{settings.PAUSE_GRACE_S:g}"
     if keeps_checkpoints(spec):
         return (
-            "It saves a checkpoint, its processes end, and its devices become free, usually within seconds and at most "
-            f"within {grace_s} s. Resumed, it goes on with the next step, on whatever nodes have room then."
+            "It saves a checkpoint, its processes end, and its devices become free: usually within seconds, at most "
+            f"within {grace_s} s. When you resume it, it continues with the next step, on any nodes that have room."
         )
     if spec.kind is Kind.SCRIPT:
         return (
-            f"Its processes are asked to end (SIGTERM) and have {grace_s} s if they handle that. Trainyard saves "
-            "nothing of a script: resumed, it begins again, with whatever it has saved by itself."
+            f"Its processes get a SIGTERM and have {grace_s} s if they handle it. Trainyard saves nothing of a script. "
+            "When you resume it, it starts again, with what it has saved by itself."
         )
-    since = f"what it did since step {group(began_at)}" if began_at else f"all {group(job.step)} steps"
-    return f"This job writes no checkpoints. Its processes end and {since} would be lost: resumed, it begins anew."
+    since = f"the training since step {group(began_at)}" if began_at else f"all {group(job.step)} steps"
+    return f"This job writes no checkpoints. Its processes end, and you lose {since}: resumed, it starts again."
 
 
 def _after(job: Job, checkpoints: CheckpointList) -> str:
     """With what it goes on when it is resumed."""
     newest = checkpoints.rows[0] if checkpoints.rows else None
     if newest is None:
-        begins = "with the checkpoint that it was made with" if job.typed_spec.resume_from else "anew"
-        return f"Its devices are free. Resumed, it begins {begins}."
-    where = "" if newest.usable else ", which is still on its way from its node to Trainyard's store"
-    return f"Its devices are free. Resumed, it goes on from its checkpoint at step {group(newest.step)}{where}."
+        begins = "from the checkpoint that it was created with" if job.typed_spec.resume_from else "from the beginning"
+        return f"Its devices are free. When you resume it, it starts {begins}."
+    where = "" if newest.usable else ". That checkpoint is still on its way to Trainyard's store"
+    return f"Its devices are free. When you resume it, it continues from step {group(newest.step)}{where}."

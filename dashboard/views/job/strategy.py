@@ -91,7 +91,7 @@ def _sync(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     sizes = {name: _count(size) for name, size in mesh.items() if _is_number(size)}
     yield "Mesh", f"{' × '.join(sizes.values())} ({' × '.join(sizes)})" if sizes else ""
     passes = known.get("accumulation")
-    yield "Accumulation", f"{_count(passes)} passes a step" if _number(passes, 0) > 1 else ""
+    yield "Accumulation", f"{_count(passes)} passes per step" if _number(passes, 0) > 1 else ""
 
 
 def _model(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
@@ -99,7 +99,7 @@ def _model(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     precision = _text(known.get("precision"))
     yield "Precision", "" if precision == "float32" else precision.replace("_", " ")
     yield "Compiled with XLA", "yes" if known.get("jit") is True else ""
-    yield "Parameters in all", _count(known.get("parameters_total"))
+    yield "Parameters in total", _count(known.get("parameters_total"))
 
 
 def _measured(job: Job) -> Iterable[tuple[str, str]]:
@@ -110,9 +110,9 @@ def _measured(job: Job) -> Iterable[tuple[str, str]]:
     if (mean := last.get("staleness")) is not None:
         most = last.get("staleness_max")
         worst = f", {most:g} at most" if most is not None else ""
-        yield "Staleness", f"{mean:.2f} updates in the mean{worst}, in the last moments"
+        yield "Staleness", f"{mean:.2f} updates on average{worst}, most recently"
     if (bubble := last.get("bubble")) is not None:
-        yield "Idle share, measured", f"{bubble * 100:.0f} % of a step, measured once, in its first steps"
+        yield "Idle share, measured", f"{bubble * 100:.0f} % of a step, measured once, in the first steps"
 
 
 def _stages_said(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
@@ -135,7 +135,7 @@ def _data(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
 def _resumed(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     resumed = mapping_of(known.get("resumed"))
     step, checkpoint = _count(resumed.get("step")), _text(resumed.get("checkpoint"))
-    yield "Began with", f"step {step} (checkpoint {checkpoint})" if step and checkpoint else ""
+    yield "Started from", f"step {step} (checkpoint {checkpoint})" if step and checkpoint else ""
 
 
 def _stages(known: Mapping[str, object], gang: list[Replica]) -> Table | None:
@@ -209,7 +209,7 @@ def _processes(told: list[tuple[str, Mapping[str, object]]]) -> Table | None:
         for who, facts in told
         if any(name in facts for name in ("devices", "parameters", "memory_bytes"))
     ]
-    head = ("Process", "Computes on", "Parameters held", "Memory, at most")
+    head = ("Process", "Computes on", "Parameters held", "Peak memory")
     return _table("Memory per process", head, rows, {2, 3})
 
 

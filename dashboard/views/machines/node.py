@@ -25,7 +25,7 @@ TYPED = frozenset({"drain", "remove"})
 DONE = {
     "cordon": "{name} is cordoned. No new job is placed there; running jobs go on.",
     "uncordon": "{name} takes jobs again.",
-    "drain": "{name} is draining. No new job is placed there; its jobs save and go on elsewhere, or finish.",
+    "drain": "{name} is draining. No new job is placed there; its jobs save and continue elsewhere, or finish.",
     "reclaim": "All devices and ports of {name} are used again.",
     "rename": "The node is now called {name}.",
     "remove": "{name} is removed. Its agent is refused from now on.",

@@ -108,15 +108,15 @@ def _split(found: Checked) -> Split:
 def _product(batch: BatchPlan, split: Split) -> list[tuple[str, int, str]]:
     whole = ("=", batch.global_batch_size, "global batch")
     passes = [("×", batch.parts, "passes")] if batch.parts > 1 else []
-    first = ("", batch.per_part, "a replica at once" if passes else "per replica")
+    first = ("", batch.per_part, "per pass of a replica" if passes else "per replica")
     if split is Split.ONE_WORKER:
         return [
-            ("", batch.global_batch_size, "examples an update"),
+            ("", batch.global_batch_size, "examples per update"),
             ("×", batch.workers, f"{_word(batch.workers, 'worker')}, each on its own"),
         ]
     if split is Split.STAGES:
         return [
-            ("", batch.per_part, "a micro-batch"),
+            ("", batch.per_part, "per micro-batch"),
             ("×", batch.parts, _word(batch.parts, "micro-batch", "es")),
             whole,
         ]
@@ -124,18 +124,18 @@ def _product(batch: BatchPlan, split: Split) -> list[tuple[str, int, str]]:
         return [("", batch.global_batch_size, "examples, over the cores of the TPU")]
     if split is Split.GROUPS:
         groups = batch.replicas_in_sync
-        return [("", batch.per_replica, "a group"), ("×", groups, f"{_word(groups, 'group')} of devices"), whole]
+        return [("", batch.per_replica, "per group"), ("×", groups, f"{_word(groups, 'group')} of devices"), whole]
     devices = ("×", batch.devices_per_worker, _word(batch.devices_per_worker, "device"))
     return [first, *passes, devices, ("×", batch.workers, _word(batch.workers, "worker")), whole]
 
 
 def _rows(batch: BatchPlan, split: Split, scaling: str) -> list[tuple[str, str]]:
     base, rate, replicas = batch.base_learning_rate, batch.learning_rate, batch.replicas_in_sync
-    rows = [("Each worker computes", f"{group(batch.per_worker)} a step"), ("Replicas in sync", group(replicas))]
+    rows = [("Each worker computes", f"{group(batch.per_worker)} per step"), ("Replicas in sync", group(replicas))]
     if split is Split.STAGES:
         stages = batch.workers * batch.devices_per_worker
         idle = (stages - 1) / (batch.parts + stages - 1)
-        rows = [("Stages", group(stages)), ("Each is idle, at best", f"{idle:.0%} of a step".replace("%", " %"))]
+        rows = [("Stages", group(stages)), ("Idle share, at best", f"{idle:.0%} of a step".replace("%", " %"))]
     if split is Split.CORES:
         rows = []
     if base is None or rate is None:
@@ -173,7 +173,7 @@ def _verdict(found: Checked) -> tuple[str, str]:
         say = f"{counted(devices, 'device')} on {counted(nodes, 'node')}, starts at once."
         return "green", say
     if found.waiting_for:
-        return "amber", f"Waits: {found.waiting_for}"
+        return "amber", f"Has to wait: {found.waiting_for}"
     impossible = [in_labels(error.message) for error in found.errors if error.field in PLACE_FIELDS]
     if impossible:
         return "red", f"Cannot be placed: {impossible[0]}"
@@ -197,9 +197,9 @@ def _cell(node: NodeView, index: int, taker: PlannedReplica | None) -> Cell:
     if taker is not None:
         return Cell("plan", str(taker.index), f"Device {index}: {taker.label.replace(':', ' ')} of this job")
     if index in node.held:
-        return Cell("held", "", f"Device {index} is held")
+        return Cell("held", "", f"Device {index} is in use")
     if index in node.dirty:
-        return Cell("closed", "", f"Device {index} was not given back by a job that has ended")
+        return Cell("closed", "", f"Device {index} was not released by a job that has ended")
     if node.state is NodeState.READY:
         return Cell("free", "", f"Device {index} is free")
     return Cell("closed", "", f"Device {index}: the node is {node.state.value}")

@@ -33,5 +33,5 @@ def preflight_cancel(request: SignedIn, preflight_id: int) -> HttpResponse:
         return redirect("preflight", preflight_id)
     if wants_json(request):
         return HttpResponse(status=HTTPStatus.NO_CONTENT)
-    messages.info(request, "The check is cancelled. Go back twice for the form as it was.")
+    messages.info(request, "The check is cancelled. Go back twice to return to the form.")
     return redirect("job_new")

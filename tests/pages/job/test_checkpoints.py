@@ -100,16 +100,16 @@ def test_the_stop_dialog_says_what_is_true_by_now(client_of: Browser, member: Us
         return words.pop()
 
     assert told() == (
-        "It has not started and will not. It has no checkpoint so far: it can only be run again from the beginning."
+        "It has not started and will not. It has no checkpoint yet. It can only be run again from the beginning."
     )
     job.status, job.attempt = JobStatus.RUNNING, 1
     assert told().startswith("Every process ends within about ")
     job.attempts.update(resumed_step=120)
-    assert told().endswith("It has no checkpoint of its own so far: what it did since step 120 is lost.")
+    assert told().endswith("It has no checkpoint of its own yet. What it trained since step 120 is lost.")
     Checkpoint.objects.bulk_create(row for row in held if row.step == 30)
     assert "Its checkpoint at step 30 is still on its way" in told()
     Checkpoint.objects.bulk_create(row for row in held if row.step != 30)
-    assert told().endswith("A new job can go on from its checkpoint at step 20.")
+    assert told().endswith("A new job can continue from its checkpoint at step 20.")
     job.status = JobStatus.SUBMITTED
     assert told().startswith("It will not be launched again.")
     job.status = JobStatus.STOPPING

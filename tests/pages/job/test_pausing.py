@@ -40,8 +40,8 @@ def test_what_is_offered_when_and_to_whom(
     ("spec", "words"),
     [
         ({}, "It saves a checkpoint, its processes end, and its devices become free"),
-        ({"kind": "script"}, "have 120 s if they handle that. Trainyard saves nothing of a script"),
-        ({"checkpoints_kept": 0}, "and all 120 steps would be lost: resumed, it begins anew."),
+        ({"kind": "script"}, "have 120 s if they handle it. Trainyard saves nothing of a script"),
+        ({"checkpoints_kept": 0}, "and you lose all 120 steps: resumed, it starts again."),
     ],
 )
 def test_the_dialog_says_before_what_is_lost(
@@ -56,13 +56,16 @@ def test_the_dialog_says_before_what_is_lost(
 def test_a_paused_job_says_with_what_it_goes_on(client_of: Browser, member: User) -> None:
     job = make_job(owner=member, status=JobStatus.PAUSED, attempt=1, reason="Paused by mel.")
     page = text_of(client_of(member), job)
-    assert "<strong>Paused by mel.</strong><p>Its devices are free. Resumed, it begins anew.</p>" in page
+    assert (
+        "<strong>Paused by mel.</strong><p>Its devices are free. When you resume it, it starts from the beginning.</p>"
+        in page
+    )
     row = Checkpoint.objects.create(
         job=job, attempt=1, name="step-0000000057-a1", step=57, epoch=1, size_bytes=1, sha256="0" * 64
     )
-    assert "checkpoint at step 57, which is still on its way" in text_of(client_of(member), job)
+    assert "step 57. That checkpoint is still on its way" in text_of(client_of(member), job)
     Checkpoint.objects.filter(pk=row.pk).update(usable=True)
-    assert "it goes on from its checkpoint at step 57." in text_of(client_of(member), job)
+    assert "it continues from step 57." in text_of(client_of(member), job)
 
 
 def test_pressing_them(client_of: Browser, member: User, teammate: User) -> None:

@@ -23,7 +23,7 @@ def test_the_page_lists_each_restart_with_its_cost(client_of: Browser, member: U
         page = html_of(client_of(viewer).get(address))
         section = page[page.index('id="restarts"') :].partition("</section>")[0]
         assert "worker 0 on node-1 failed: ValueError" in section
-        assert "Counts as a try (1 of 3)." in section
+        assert "Counts as restart 1 of 3." in section
         for cell in (">57<", ">40<", ">17<", ">33 s<", ">node-1<"):
             assert cell in section
     Attempt.objects.filter(job=job, number=2).update(running_at=AT + timedelta(seconds=123.5))
@@ -69,7 +69,7 @@ def test_a_job_that_waits_to_try_again_says_until_when(client_of: Browser, membe
     waits = "waits until 12:00:10 UTC before it tries again (restart 1 of 3)"
     job = make_job(owner=member, status=JobStatus.SUBMITTED, attempt=1, waiting_for=waits, not_before=AT)
     page = html_of(client_of(member).get(reverse("job", args=[job.pk])))
-    assert f"<strong>Waits to try again.</strong><p>W{waits[1:]}</p>" in page
+    assert f"<strong>Waiting to restart.</strong><p>W{waits[1:]}</p>" in page
 
 
 def test_the_form_has_the_field_and_a_clone_keeps_it(client_of: Browser, member: User) -> None:

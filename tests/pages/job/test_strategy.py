@@ -35,7 +35,7 @@ TOLD = {
             "Replicas in sync",
             "4",
             "RING over gRPC",
-            "2 passes a step",
+            "2 passes per step",
             "Compiled with XLA",
             "700 MB",
             ">CPU:0, CPU:1<",
@@ -53,7 +53,7 @@ TOLD = {
             "ps 0",
             "4.0 kB",
             "emb",
-            "0.50 updates in the mean, 3 at most",
+            "0.50 updates on average, 3 at most",
         ],
     ),
     "tensor_parallel": (
@@ -62,7 +62,7 @@ TOLD = {
             "parameters_total": 1_000_000,
             "layouts": [{"variable": "dense/kernel", "shape": [64, 32], "layout": ["model", ""], "bytes_here": 4096}],
         },
-        ["2 × 2 (batch × model)", "Parameters in all", "dense/kernel", "64 × 32", "64 over model", "4.1 kB"],
+        ["2 × 2 (batch × model)", "Parameters in total", "dense/kernel", "64 × 32", "64 over model", "4.1 kB"],
     ),
     "pipeline": (
         {

@@ -268,10 +268,10 @@ def test_the_preview_shows_arithmetic_placement_and_configuration(person: Client
     panel = unescape(answer["panel"])
     assert answer["errors"] == {}
     assert "2 devices on 2 nodes, starts at once." in panel
-    assert "32 a step" in panel
+    assert "32 per step" in panel
     assert "0.001 × 2 = 0.002" in panel
     assert panel.count('data-tf-of="worker:') == 2
-    assert "The ports are examples; they are chosen at the launch." in panel
+    assert "The ports are examples. The real ones are chosen at launch." in panel
     assert '"index": 1' in panel
     assert not Job.objects.exists()
 
@@ -287,7 +287,7 @@ def test_the_preview_says_what_a_job_would_wait_for(person: Client, cluster: Clu
     cluster.nodes.filter(name="two").update(state="cordoned")
     cluster.nodes.filter(name="one").update(state="cordoned")
     panel = person.post(PREVIEW, filled()).json()["panel"]
-    assert "Waits: needs 2 workers" in panel
+    assert "Has to wait: needs 2 workers" in panel
     assert "cordoned" in panel
 
 

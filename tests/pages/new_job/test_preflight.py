@@ -40,7 +40,7 @@ def test_without_scripts_it_is_a_page_that_loads_itself_until_it_is_done(person:
     page = html_of(person.get(sent["location"]))
     assert 'http-equiv="refresh"' not in page
     assert "The disk &lt;is&gt; full." in page
-    assert "It can run; read this first" in page
+    assert "The job can run, but read this first" in page
     assert "<dt>Rows</dt><dd>9</dd>" in page
 
 
@@ -50,7 +50,7 @@ def test_with_scripts_it_is_a_part_of_the_form(person: Client) -> None:
     answer(Preflight.objects.get())
     part = person.get(url).content.decode()
     assert 'data-state="done"' in part
-    assert "Nothing speaks against it on one, two" in part
+    assert "The job can run on one, two" in part
     assert "<html" not in part
 
 

@@ -151,15 +151,15 @@ def test_the_traps_of_a_hand_written_tf_config_stand_in_the_panel(person: Client
     assert "The evaluator is in the cluster." in panel
     assert "TF_CONFIG contains a task." in panel
     assert "Set validation to evaluator" in panel or "set validation to evaluator" in panel
-    assert "The program chooses its batch" in panel
+    assert "The program sets its batch size" in panel
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"accumulation": "4"}, ("8", "a replica at once", "passes")),
+        ({"accumulation": "4"}, ("8", "per pass of a replica", "passes")),
         ({"lr_scaling": "sqrt"}, ("0.001 × √2 = 0.00141421",)),
-        ({"strategy": "parameter_server"}, ("examples an update", "workers, each on its own")),
+        ({"strategy": "parameter_server"}, ("examples per update", "workers, each on its own")),
         ({"validation": "evaluator"}, ("evaluator 0",)),
         ({"chief": "on"}, ("chief 0", '"chief": [')),
     ],
@@ -182,7 +182,7 @@ def test_the_panel_proposes_a_keras_and_says_who_runs_a_script(person: Client):
     ("changes", "words"),
     [
         ({"strategy": "tensor_parallel", "devices_per_worker": "2"}, ("32", "groups of devices")),
-        ({"strategy": "central_storage", "devices_per_worker": "2"}, ("64 a step",)),
+        ({"strategy": "central_storage", "devices_per_worker": "2"}, ("64 per step",)),
         ({"strategy": "tpu", "tpu": "local", "lr_scaling": "none"}, ("examples, over the cores of the TPU",)),
     ],
 )

@@ -121,7 +121,7 @@ asker.addEventListener("click", async (e) => {
       all = true;
       errors = found;
       showErrors();
-      complain("Nothing was asked", found[""] || "What has to change stands at its field.");
+      complain("Nothing was checked", found[""] || "Correct the fields in red.");
     }
   } catch (problem) {
     complain("Not checked", problem.message === "413" ? TOO_LARGE : whyNot(Number(problem.message)));
