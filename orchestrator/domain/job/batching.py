@@ -60,10 +60,17 @@ def of_spec(spec: JobSpec) -> BatchPlan | Indivisible:
     replicas, parts = replicas_in_sync(spec), parts_of(spec)
     size = spec.global_batch_size
     if size % (replicas * parts):
-        return _indivisible(spec, replicas, parts)
+        below = size - size % (replicas * parts)
+        nearest = tuple(value for value in (below, below + replicas * parts) if value > 0)
+        return Indivisible(f"{size} does not divide over {_gang(spec)}: use {' or '.join(map(str, nearest))}", nearest)
     per_replica = size // replicas
     effective = effective_rate(spec.learning_rate, scaling=spec.lr_scaling, replicas=replicas)
     warmup = spec.warmup_epochs if spec.lr_scaling != LrScaling.NONE and replicas > 1 else 0.0
+    sentences = (
+        _split_sentence(spec, per_replica),
+        _parts_sentence(spec, per_replica, parts),
+        _rate_sentence(spec, effective, replicas, warmup),
+    )
     return BatchPlan(
         global_batch_size=size,
         workers=spec.workers,
@@ -76,24 +83,15 @@ def of_spec(spec: JobSpec) -> BatchPlan | Indivisible:
         base_learning_rate=spec.learning_rate,
         learning_rate=effective,
         warmup_epochs=warmup,
-        sentences=tuple(
-            sentence
-            for sentence in (
-                _split_sentence(spec, per_replica),
-                _parts_sentence(spec, per_replica, parts),
-                _rate_sentence(spec, effective, replicas, warmup),
-            )
-            if sentence
-        ),
+        sentences=tuple(filter(None, sentences)),
     )
 
 
 def held_to(batch: int, spec: JobSpec) -> Indivisible:
     """Why a batch does not come out even, of a job that begins with a checkpoint written with a global batch of
     `batch`: other sizes are no remedy."""
-    replicas, parts = replicas_in_sync(spec), parts_of(spec)
-    gang = _gang(spec, replicas, parts)
-    if batch % (replicas * parts) == 0:
+    gang = _gang(spec)
+    if batch % (replicas_in_sync(spec) * parts_of(spec)) == 0:
         return Indivisible(
             f"{spec.global_batch_size} does not divide over {gang}: use {batch}, as its checkpoint does", (batch,)
         )
@@ -121,19 +119,9 @@ def _per_worker(spec: JobSpec, per_replica: int) -> int:
             return per_replica * spec.devices_per_worker
 
 
-def _indivisible(spec: JobSpec, replicas: int, parts: int) -> Indivisible:
-    unit = replicas * parts
-    size = spec.global_batch_size
-    below = size - size % unit
-    nearest = tuple(value for value in (below, below + unit) if value > 0)
-    return Indivisible(
-        message=f"{size} does not divide over {_gang(spec, replicas, parts)}: use {' or '.join(map(str, nearest))}",
-        nearest=nearest,
-    )
-
-
-def _gang(spec: JobSpec, replicas: int, parts: int) -> str:
+def _gang(spec: JobSpec) -> str:
     """What the batch is divided over."""
+    replicas, parts = replicas_in_sync(spec), parts_of(spec)
     split = STRATEGIES[spec.strategy].split
     if split is Split.STAGES:
         return counted(parts, "micro-batch", "es")

@@ -84,12 +84,12 @@ CLUSTER_LIMITS = (
     ),
     ClusterLimit(
         "communication",
-        lambda s, cluster: s.communication == Communication.NCCL and _largest(cluster, DeviceKind.GPU) == 0,
+        lambda s, cluster: s.communication == Communication.NCCL and not _has_gpu(cluster),
         "NCCL needs GPUs, and no node of cluster {s.cluster} has one: choose `auto` or `ring`",
     ),
     ClusterLimit(
         "cross_device",
-        lambda s, cluster: s.cross_device == CrossDevice.NCCL and _largest(cluster, DeviceKind.GPU) == 0,
+        lambda s, cluster: s.cross_device == CrossDevice.NCCL and not _has_gpu(cluster),
         "NCCL needs GPUs, and no node of cluster {s.cluster} has one: choose `auto`, `hierarchical_copy` or "
         "`reduction_to_one_device`",
     ),
@@ -155,5 +155,5 @@ def _unread(spec: JobSpec) -> Iterator[tuple[str, str]]:
             yield name, filled(sentence, spec)
 
 
-def _largest(cluster: ClusterView, kind: DeviceKind) -> int:
-    return max(node.count(kind) for node in cluster.nodes)
+def _has_gpu(cluster: ClusterView) -> bool:
+    return any(node.count(DeviceKind.GPU) for node in cluster.nodes)

@@ -36,35 +36,23 @@ def _strategy(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
     roles = [role for role, _index in (*computing_roles(spec), *serving_roles(spec))]
     runs = sum(runs_script(role, spec.strategy, script) for role in roles)
     alone = not any(STRATEGIES[strategy].is_gang for strategy in script.strategies)
+    what = f"the program builds {labels}" if script.strategies else "the program names no strategy"
+    first = script.strategies[0] if script.strategies else Strategy.ONE_DEVICE
     if row.is_gang and alone and len(roles) > 1:
-        what = f"the program builds {labels}" if script.strategies else "the program names no strategy"
-        remedy = script.strategies[0].value if script.strategies else Strategy.ONE_DEVICE.value
+        remedy = f"Choose `{first}`, or use {row.label} in the program"
         why = (
             f"each of the {runs} processes that run it would train a separate model"
             if runs > 1
             else "only the chief runs it, and would train alone while workers and parameter servers are idle"
         )
-        yield Finding(
-            what,
-            why,
-            f"Choose `{remedy}`, or use {row.label} in the program",
-            blocks=False,
-        )
     elif not row.is_gang and script.strategies and not alone:
         wanted = next(strategy for strategy in script.strategies if STRATEGIES[strategy].is_gang)
-        yield Finding(
-            f"the program builds {labels}",
-            f"under {row.label} it is one process without TF_CONFIG, so it trains alone",
-            f"Choose `{wanted.value}`",
-            blocks=False,
-        )
+        why, remedy = f"under {row.label} it is one process without TF_CONFIG, so it trains alone", f"Choose `{wanted}`"
     elif script.strategies:
-        yield Finding(
-            f"the program builds {labels}",
-            f"it gets the processes of {row.label}",
-            f"Choose `{script.strategies[0].value}`, or check that this is intended",
-            blocks=False,
-        )
+        why, remedy = f"it gets the processes of {row.label}", f"Choose `{first}`, or check that this is intended"
+    else:
+        return
+    yield Finding(what, why, remedy, blocks=False)
 
 
 def _keras(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
@@ -72,16 +60,10 @@ def _keras(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
         return
     row = STRATEGIES[spec.strategy]
     if Keras.KERAS3 not in row.keras:
-        yield Finding(
-            f"Keras 3 under {row.label}",
-            "its fit fails there, and a training loop of your own loses updates",
-            "Choose `tf_keras`",
-            blocks=False,
-        )
+        what, why = f"Keras 3 under {row.label}", "its fit fails there, and a training loop of your own loses updates"
     elif script.old_keras:
-        yield Finding(
-            "the program uses what Keras 3 no longer has",
-            "it was written for Keras 2 and would fail at the first such name",
-            "Choose `tf_keras`",
-            blocks=False,
-        )
+        what = "the program uses what Keras 3 no longer has"
+        why = "it was written for Keras 2 and would fail at the first such name"
+    else:
+        return
+    yield Finding(what, why, "Choose `tf_keras`", blocks=False)

@@ -83,13 +83,9 @@ def _adapter(kind: Any, low: float | None, high: float | None) -> TypeAdapter[An
 
 
 def _option(raw: object, options: Sequence[ParamValue]) -> ParamValue | Bad:
-    for option in options:
-        if type(raw) is type(option) and raw == option:
-            return option
-    for option in options:
-        if isinstance(raw, str) and raw == str(option):
-            return option
-    return Bad(f"has to be one of {', '.join(map(str, options))}")
+    alike = [option for option in options if type(raw) is type(option) and raw == option]
+    found = alike or [option for option in options if raw == str(option)]
+    return found[0] if found else Bad(f"has to be one of {', '.join(map(str, options))}")
 
 
 def _wanted(kind: Any, low: float | None, high: float | None) -> str:

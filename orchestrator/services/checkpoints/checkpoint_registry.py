@@ -3,11 +3,13 @@ when a job is launched. The files in Trainyard's own store are the business of `
 """
 
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from django.conf import settings
+from django.db.models import QuerySet
 
 from orchestrator import live
 from orchestrator.domain.job import resumption
@@ -84,12 +86,16 @@ def drop_unkept(job: Job) -> None:
         [Candidate(row.name, row.attempt, row.step, row.metrics) for row in rows], keep=job.typed_spec.checkpoints_kept
     )
     unkept = {row.pk: row for row in rows if row.name not in kept}
-    wanted = Job.objects.filter(status__in=[status.value for status in LIVE_JOB], spec__resume_from__in=list(unkept))
-    for pk in wanted.values_list("spec__resume_from", flat=True):
+    for pk in waiting_for_any(unkept).values_list("spec__resume_from", flat=True):
         unkept.pop(pk, None)
     for row in unkept.values():
         row.delete()
         shutil.rmtree(folder_of(row), ignore_errors=True)
+
+
+def waiting_for_any(checkpoints: Iterable[int]) -> QuerySet[Job]:
+    """The live jobs that are to begin with one of these."""
+    return Job.objects.filter(status__in=LIVE_JOB, spec__resume_from__in=list(checkpoints))
 
 
 def to_begin_with(job: Job, spec: JobSpec, *, now: datetime) -> Checkpoint | NotThere | None:
@@ -181,7 +187,7 @@ def _problem_of(row: Checkpoint, *, cluster: str) -> str:
         return f"the checkpoint at {row} is still on its way from its node: try again in a moment"
     if row.place and cluster and row.job.cluster.name != cluster:
         return f"it lies in the shared folder of cluster {row.job.cluster.name}: choose that cluster"
-    if row.place and row.job.status in {status.value for status in LIVE_JOB}:
+    if row.place and row.job.status in LIVE_JOB:
         return f"j-{row.job_id} still drops its older checkpoints from their folder: wait for its end, or stop it"
     return "" if _is_there(row) else f"the files of the checkpoint at {row} are gone from the control plane's disk"
 

@@ -1,6 +1,7 @@
 """Log text of replicas: what they said becomes chunks, placed by byte in all that each wrote. `records` calls this."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import NamedTuple
 
 from orchestrator.models import LogChunk, Replica
@@ -39,35 +40,31 @@ def store(said: Mapping[Replica, Sequence[Log | Gap]]) -> dict[int, list[Output]
 
 def _placed(replica: Replica, records: Sequence[Log | Gap]) -> list[Output]:
     """Neighbours said within a second share a chunk; nothing is longer than LOG_CHUNK_BYTES."""
-    groups: list[tuple[float, list[bytes]]] = []
-    size = 0
+    groups: list[tuple[float, bytearray]] = []
     for record in records:
         data = _text(record, replica, groups).replace("\0", "").encode()
-        fits = groups and size + len(data) <= LOG_CHUNK_BYTES and abs(record.at - groups[-1][0]) <= SAME_CHUNK_S
-        if fits:
-            groups[-1][1].append(data)
-            size += len(data)
+        at, written = groups[-1] if groups else (-inf, bytearray())
+        if len(written) + len(data) <= LOG_CHUNK_BYTES and abs(record.at - at) <= SAME_CHUNK_S:
+            written += data
         else:
-            groups.append((record.at, [data]))
-            size = len(data)
+            groups.append((record.at, bytearray(data)))
     found, offset = [], replica.log_size
-    for at, parts in groups:
-        for data in _cut(b"".join(parts)):
+    for at, written in groups:
+        for data in _cut(bytes(written)):
             found.append(Output(offset, offset + len(data), at, data.decode()))
             offset += len(data)
     return found
 
 
-def _text(record: Log | Gap, replica: Replica, before: list[tuple[float, list[bytes]]]) -> str:
+def _text(record: Log | Gap, replica: Replica, before: list[tuple[float, bytearray]]) -> str:
     if isinstance(record, Log):
         return record.text
     line = f"… {record.size_bytes:,} bytes of output were left out ({record.reason})\n"
     return line if _at_line_start(replica, before) else f"\n{line}"
 
 
-def _at_line_start(replica: Replica, before: list[tuple[float, list[bytes]]]) -> bool:
-    for _, parts in reversed(before):
-        written = b"".join(parts)
+def _at_line_start(replica: Replica, before: list[tuple[float, bytearray]]) -> bool:
+    for _, written in reversed(before):
         if written:
             return written.endswith(b"\n")
     last = LogChunk.objects.filter(replica=replica).order_by("-start").values_list("text", flat=True).first()

@@ -8,9 +8,10 @@ from pathlib import Path
 from django.conf import settings
 from django.db import transaction
 
-from orchestrator.domain.lifecycle import LIVE_JOB, TERMINAL_JOB
-from orchestrator.models import Job, User
+from orchestrator.domain.lifecycle import TERMINAL_JOB
+from orchestrator.models import User
 from orchestrator.services import transitions
+from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.errors import Conflict
 from orchestrator.services.gang import node_folders
 from orchestrator.services.jobs import jobs
@@ -30,8 +31,8 @@ def delete_job(*, job_id: int, by: User) -> None:
             raise Conflict("The job has not ended: stop it first.")
         if job.replicas.filter(held=True).exists():
             raise Conflict("A process of this job is still being ended: try again in a moment.")
-        waiting = _waiting_for_its_checkpoints(job)
-        if waiting is not None:
+        own = job.checkpoints.values_list("pk", flat=True)
+        if waiting := checkpoint_registry.waiting_for_any(own).first():
             raise Conflict(f"j-{waiting.pk} is to begin with a checkpoint of this job: delete it once that has ended.")
         folders = [Path(settings.CHECKPOINT_ROOT) / str(job.pk)]
         folders += [Path(settings.ARTIFACT_ROOT) / str(pk) for pk in job.artifacts.values_list("pk", flat=True)]
@@ -40,12 +41,6 @@ def delete_job(*, job_id: int, by: User) -> None:
         job.delete()
         transitions.record(kind="job_deleted", text=text, actor=by)
         transaction.on_commit(lambda: _remove(folders))
-
-
-def _waiting_for_its_checkpoints(job: Job) -> Job | None:
-    own = list(job.checkpoints.values_list("pk", flat=True))
-    live = [status.value for status in LIVE_JOB]
-    return Job.objects.filter(status__in=live, spec__resume_from__in=own).first() if own else None
 
 
 def _remove(folders: Iterable[Path]) -> None:

@@ -57,9 +57,9 @@ def _dispatch(job_id: int, now: datetime) -> bool:
     # Two gangs of one cluster are placed one after the other: devices have no constraint in the database.
     cluster = Cluster.objects.select_for_update().get(pk=job.cluster_id)
     spec = job.typed_spec
-    # A hand-written TF_CONFIG leaves no other ports to go to.
-    avoided = frozenset() if spec.tf_config else _ports_of_earlier_launches(job)
-    view = cluster_view(cluster, ports_avoided=avoided, now=now)
+    # A port that was taken once is not tried again by this job; a hand-written TF_CONFIG leaves no others to go to.
+    tried = frozenset() if spec.tf_config else frozenset(job.replicas.values_list("host", "port"))
+    view = cluster_view(cluster, ports_avoided=tried, now=now)
     outcome = planning.place(spec, view, port_offset=(job.pk + job.attempt) * PORT_STRIDE)
     begin = checkpoint_registry.to_begin_with(job, spec, now=now)
     rehearsed = rehearsals.rehearse(job=job, spec=spec, cluster=cluster, view=view, now=now)
@@ -133,8 +133,3 @@ def _apply(
         row = Replica.objects.create(job=job, attempt=number, lease_s=settings.LEASE_S, **asdict(place))
         launch(row, attempt=attempt, begin=begin, now=now)
     announce_replicas(job.pk)
-
-
-def _ports_of_earlier_launches(job: Job) -> frozenset[tuple[str, int]]:
-    """A port that was taken once is not tried again by this job."""
-    return frozenset(job.replicas.values_list("host", "port"))
