@@ -4,7 +4,8 @@ only.
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from django import forms
 from django.contrib import admin, messages
@@ -25,6 +26,26 @@ from orchestrator.services.nodes import dirty, joining, nodes
 
 JOIN_TEMPLATE = "admin/orchestrator/cluster/join.html"
 CONFIRM_TEMPLATE = "admin/orchestrator/node/confirm.html"
+
+
+class Change(NamedTuple):
+    """What an administrator does to each chosen node, after a question where it `asks`."""
+
+    act: Callable[..., object]
+    done: str
+    description: str
+    asks: bool = False
+
+
+CHANGES = {
+    "cordon": Change(nodes.cordon, "cordoned", "Cordon: place nothing new, running jobs go on"),
+    "uncordon": Change(nodes.uncordon, "taking jobs again", "Uncordon: take jobs again"),
+    "drain": Change(nodes.drain, "draining", "Drain: place nothing new, stay cordoned once empty…", asks=True),
+    "reclaim": Change(
+        dirty.reclaim, "used as a whole again", "Reclaim: use devices and ports that were not given back"
+    ),
+    "remove": Change(nodes.remove, "removed", "Remove: forget the node and its key…", asks=True),
+}
 
 
 class EnvironmentField(forms.CharField):
@@ -76,11 +97,10 @@ class ClusterAdmin(Administered):
 
     def save_model(self, request: HttpRequest, obj: Cluster, form: Any, change: Any) -> None:
         """Through the service, which records who did it."""
-        fields = {name: form.cleaned_data[name] for name in form.cleaned_data}
         if change:
-            nodes.update_cluster(cluster=Cluster.objects.get(pk=obj.pk), by=person(request), **fields)
+            nodes.update_cluster(cluster=Cluster.objects.get(pk=obj.pk), by=person(request), **form.cleaned_data)
         else:
-            obj.pk = nodes.create_cluster(by=person(request), **fields).pk
+            obj.pk = nodes.create_cluster(by=person(request), **form.cleaned_data).pk
 
     def delete_model(self, request: HttpRequest, obj: Cluster) -> None:
         """Through the service, which records who did it."""
@@ -134,7 +154,6 @@ class NodeAdmin(Administered):
     list_filter = ("state", "cluster")
     search_fields = ("name", "address")
     list_select_related = ("cluster",)
-    actions = ("cordon", "uncordon", "drain", "reclaim", "remove")
     fields = (
         *("name", "page", "cluster", "address", "state", "state_reason", "devices_in_words", "not_given_back"),
         *("inventory", "last_seen_at", "joined_at"),
@@ -170,56 +189,33 @@ class NodeAdmin(Administered):
         """The way to the node's page."""
         return format_html('<a href="{}">Open</a>', reverse("node", args=[node.pk]))
 
-    @admin.action(description="Cordon: place nothing new, running jobs go on")
-    def cordon(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
-        """Each chosen node."""
-        self._each(request, queryset, nodes.cordon, "cordoned")
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """What is done to each chosen node."""
+        return {name: (partial(_carry_out, name), name, change.description) for name, change in CHANGES.items()}
 
-    @admin.action(description="Uncordon: take jobs again")
-    def uncordon(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
-        """Each chosen node."""
-        self._each(request, queryset, nodes.uncordon, "taking jobs again")
 
-    @admin.action(description="Drain: place nothing new, stay cordoned once empty…")
-    def drain(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponse | None:
-        """Each chosen node, after a question."""
-        return self._after_question(request, queryset, nodes.drain, "draining")
+def _carry_out(name: str, page: NodeAdmin, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponse | None:
+    change = CHANGES[name]
+    if change.asks and "confirmed" not in request.POST:
+        return _confirm(name, page, request, queryset)
+    for node in queryset.order_by("name"):
+        try:
+            change.act(node_id=node.pk, by=person(request))
+        except (Conflict, Invalid) as refused:
+            messages.error(request, words_of(refused))
+        else:
+            messages.success(request, f"{node.name} is {change.done}.")
+    return None
 
-    @admin.action(description="Reclaim: use devices and ports that were not given back")
-    def reclaim(self, request: HttpRequest, queryset: QuerySet[Node]) -> None:
-        """Each chosen node."""
-        self._each(request, queryset, dirty.reclaim, "used as a whole again")
 
-    @admin.action(description="Remove: forget the node and its key…")
-    def remove(self, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponse | None:
-        """Each chosen node, after a question. One that still runs something stays."""
-        return self._after_question(request, queryset, nodes.remove, "removed")
-
-    def _after_question(
-        self, request: HttpRequest, queryset: QuerySet[Node], act: Callable[..., object], word: str
-    ) -> HttpResponse | None:
-        if "confirmed" not in request.POST:
-            return self._confirm(request, queryset, act.__name__)
-        self._each(request, queryset, act, word)
-        return None
-
-    def _each(self, request: HttpRequest, queryset: QuerySet[Node], act: Callable[..., object], word: str) -> None:
-        for node in queryset.order_by("name"):
-            try:
-                act(node_id=node.pk, by=person(request))
-            except (Conflict, Invalid) as refused:
-                messages.error(request, words_of(refused))
-            else:
-                messages.success(request, f"{node.name} is {word}.")
-
-    def _confirm(self, request: HttpRequest, queryset: QuerySet[Node], name: str) -> HttpResponse:
-        verb = name.capitalize()
-        context = self.admin_site.each_context(request) | {
-            "title": f"{verb} {queryset.count()} node{'' if queryset.count() == 1 else 's'}?",
-            "opts": self.opts,
-            "nodes": queryset.order_by("name"),
-            "action": name,
-            "verb": verb,
-            "back": reverse("admin:orchestrator_node_changelist"),
-        }
-        return TemplateResponse(request, CONFIRM_TEMPLATE, context)
+def _confirm(name: str, page: NodeAdmin, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponse:
+    verb = name.capitalize()
+    context = page.admin_site.each_context(request) | {
+        "title": f"{verb} {queryset.count()} node{'' if queryset.count() == 1 else 's'}?",
+        "opts": page.opts,
+        "nodes": queryset.order_by("name"),
+        "action": name,
+        "verb": verb,
+        "back": reverse("admin:orchestrator_node_changelist"),
+    }
+    return TemplateResponse(request, CONFIRM_TEMPLATE, context)

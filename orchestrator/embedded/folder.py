@@ -1,6 +1,7 @@
 """The data folder of an embedded Trainyard: who uses it, its first-run secrets, and the ports it remembers.
 
-Called by `manage.py up` (which takes the lock) and by `manage.py prepare` and `demo` (which only read).
+Called by `manage.py up` (which takes the lock), by `manage.py prepare` and `demo` (which only read), and by `manage.py
+ingest`, which has a lock of its own.
 """
 
 import fcntl
@@ -29,17 +30,23 @@ class Secrets(msgspec.Struct, frozen=True):
 def lock(data: Path) -> TextIO:
     """Take the folder for this process until it ends; raises `FolderInUse` naming the process that has it."""
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    handle = (data / "up.lock").open("a+")
+    if (handle := locked(data / "up.lock")) is None:
+        raise FolderInUse(
+            f"Trainyard is already running on the data folder {data} "
+            f"(process {(data / 'up.lock').read_text().strip() or 'unknown'}). "
+            "Stop that one first, or choose another folder with --data."
+        )
+    return handle
+
+
+def locked(path: Path) -> TextIO | None:
+    """The file, locked until it is closed, with this process's id in it; None while another process has locked it."""
+    handle = path.open("a")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        handle.seek(0)
-        holder = handle.read().strip() or "unknown"
         handle.close()
-        raise FolderInUse(
-            f"Trainyard is already running on the data folder {data} (process {holder}). "
-            "Stop that one first, or choose another folder with --data."
-        ) from None
+        return None
     handle.truncate(0)
     handle.write(str(os.getpid()))
     handle.flush()

@@ -1,17 +1,17 @@
 """Reads about jobs: lists, one job, its attempts, replicas, history and files. Pages, REST and sockets call these.
 
 Everybody who is signed in sees every job of the installation; who may change one is decided in the services.
-`visible_jobs` is the one place that says so.
+`shown_to` is the one place that says so.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import Count, Prefetch, Q, QuerySet
+from django.db.models import Count, Model, Prefetch, Q, QuerySet
 
 from orchestrator.domain.lifecycle import LIVE_JOB
 from orchestrator.models import Artifact, Attempt, Event, Job, Replica, User
@@ -22,7 +22,9 @@ from worker_agent.protocol.states import JobStatus
 PAGE_LIMIT = 200
 EVENTS_LIMIT = 2000
 _ID_SEARCH = re.compile(r"(?:j-|#)?(\d{1,18})", re.IGNORECASE)
+_REPLICA_NAME = re.compile(r"(?P<role>\w+):(?P<index>\d{1,8})(?:\.(?P<incarnation>\d{1,8}))?", re.ASCII)
 
+M = TypeVar("M", bound=Model)
 Person = User | AnonymousUser
 
 
@@ -37,11 +39,14 @@ class Page(NamedTuple):
     newer: int | None = None
 
 
+def shown_to(user: Person, rows: QuerySet[M]) -> QuerySet[M]:
+    """The rows for who is signed in, none for anybody else."""
+    return rows if user.is_authenticated and user.is_active else rows.none()
+
+
 def visible_jobs(user: Person) -> QuerySet[Job]:
     """The jobs that this person may look at, with owner and cluster at hand."""
-    if not (user.is_authenticated and user.is_active):
-        return Job.objects.none()
-    return Job.objects.select_related("owner", "cluster")
+    return shown_to(user, Job.objects.select_related("owner", "cluster"))
 
 
 def _listed(user: Person) -> QuerySet[Job]:
@@ -113,10 +118,8 @@ def ended_since(user: Person, moment: datetime) -> list[Job]:
 
 def latest_events(user: Person, *, limit: int = 8) -> list[Event]:
     """What happened last to jobs and nodes, newest first; the life of single replicas is left to the job's page."""
-    if not (user.is_authenticated and user.is_active):
-        return []
-    told = Q(kind__startswith="job_") | Q(kind__startswith="node_")
-    return list(Event.objects.filter(told).select_related("job", "node").order_by("-pk")[:limit])
+    told = Event.objects.filter(Q(kind__startswith="job_") | Q(kind__startswith="node_"))
+    return list(shown_to(user, told).select_related("job", "node").order_by("-pk")[:limit])
 
 
 def owners(user: Person) -> list[str]:
@@ -149,21 +152,14 @@ def replica_named(job: Job, name: str, attempt: int | None = None) -> Replica:
 
     Of those that took each other's place it is the last; `worker:0.0` is the first of them, `worker:0.1` the next.
     """
-    role, _, place = name.partition(":")
-    index, _, incarnation = place.partition(".")
     number = job.attempt if attempt is None else attempt
-    sound = role.isprintable() and _is_number(index) and (_is_number(incarnation) or "." not in place)
-    rows = job.replicas.filter(attempt=number, role=role, index=int(index)) if sound else job.replicas.none()
-    if sound and incarnation:
-        rows = rows.filter(incarnation=int(incarnation))
-    replica = rows.order_by("incarnation").last()
-    if replica is None:
-        raise NotFound(f"Attempt {number} of this job has no replica {name}.")
-    return replica
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 9
+    if found := _REPLICA_NAME.fullmatch(name):
+        rows = job.replicas.filter(attempt=number, role=found["role"], index=int(found["index"]))
+        if found["incarnation"]:
+            rows = rows.filter(incarnation=int(found["incarnation"]))
+        if replica := rows.order_by("incarnation").last():
+            return replica
+    raise NotFound(f"Attempt {number} of this job has no replica {name}.")
 
 
 def attempts(job: Job) -> list[Attempt]:

@@ -7,7 +7,7 @@ from django.db.models import Prefetch, QuerySet
 
 from orchestrator.models import Cluster, Event, Node, Replica
 from orchestrator.queries.errors import NotFound
-from orchestrator.queries.jobs import Person
+from orchestrator.queries.jobs import Person, shown_to
 from worker_agent.protocol.reports import Device
 from worker_agent.protocol.states import NodeState
 
@@ -27,9 +27,8 @@ class Slot:
 
 def clusters(user: Person) -> QuerySet[Cluster]:
     """Every cluster by name, with its nodes at hand to be counted."""
-    if not (user.is_authenticated and user.is_active):
-        return Cluster.objects.none()
-    return Cluster.objects.prefetch_related(Prefetch("nodes", Node.objects.only("cluster", "state"))).order_by("name")
+    states = Prefetch("nodes", Node.objects.only("cluster", "state"))
+    return shown_to(user, Cluster.objects.prefetch_related(states).order_by("name"))
 
 
 def cluster(user: Person, name: str) -> Cluster:
@@ -75,9 +74,7 @@ def node_events(node: Node, *, limit: int = 100) -> list[Event]:
 
 
 def _visible_nodes(user: Person) -> QuerySet[Node]:
-    if not (user.is_authenticated and user.is_active):
-        return Node.objects.none()
-    return Node.objects.select_related("cluster").order_by("cluster__name", "name")
+    return shown_to(user, Node.objects.select_related("cluster").order_by("cluster__name", "name"))
 
 
 def _slot(node: Node, device: Device, holders: dict[tuple[str | None, int], Replica]) -> Slot:

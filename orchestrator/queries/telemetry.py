@@ -141,17 +141,10 @@ def log_ends(job: Job, attempt: int | None = None) -> dict[int, int]:
     return {row.pk: row.log_size for row in replicas(job, attempt)}
 
 
-def node_series(
-    node: Node, *, names: Iterable[str] | None = None, seconds: float = 900, points: int = 600
-) -> dict[str, LoadView]:
-    """A node's load of the last `seconds`, by name."""
-    return load([node], names=names, seconds=seconds, points=points)[node.pk]
-
-
 def load(
     nodes: Sequence[Node], *, names: Iterable[str] | None = None, seconds: float = 900, points: int = 600
 ) -> dict[str, dict[str, LoadView]]:
-    """The load of several nodes by node id, in one read."""
+    """The load of nodes in the last `seconds`, by node id and name, in one read."""
     since = datetime.now(UTC).timestamp() - seconds
     owners = [storage.Owner(node_id=node.pk) for node in nodes]
     views: dict[str, dict[str, LoadView]] = {node.pk: {} for node in nodes}

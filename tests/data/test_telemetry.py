@@ -116,7 +116,7 @@ def test_load_of_several_nodes_in_one_read(django_assert_num_queries: Callable[.
         found = telemetry.load(nodes)
     assert found[nodes[0].pk]["cpu_percent"].values == [2.0, 3.0]
     assert found[nodes[2].pk] == {}
-    assert telemetry.node_series(nodes[1], seconds=5000)["cpu_percent"].values == [1.0, 2.0, 3.0]
+    assert telemetry.load([nodes[1]], seconds=5000)[nodes[1].pk]["cpu_percent"].values == [1.0, 2.0, 3.0]
     assert telemetry.load([]) == {}
 
 

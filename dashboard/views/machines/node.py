@@ -101,7 +101,7 @@ def _state(request: SignedIn, node_id: str) -> dict[str, object]:
         "devices": machine_rows.devices_in_words(found.devices),
         "tiles": machine_rows.device_tiles(found, slots[found.pk]),
         "counts": machine_rows.counts(slots),
-        "figures": machine_rows.figures(found, telemetry.node_series(found, points=CURVE_POINTS)),
+        "figures": machine_rows.figures(found, telemetry.load([found], points=CURVE_POINTS)[found.pk]),
         "has_gpu": "gpu" in kinds,
         "dirty": found.not_used,
         "running": [replica for replica in replicas if replica.held],

@@ -2,9 +2,7 @@
 turn is `orchestrator/ingest.py`.
 """
 
-import fcntl
 import logging
-import os
 import signal
 import time
 from contextlib import suppress
@@ -17,6 +15,7 @@ from django.db import DatabaseError, InterfaceError, connection
 from redis import Redis
 from redis.exceptions import RedisError
 
+from orchestrator.embedded.folder import locked
 from orchestrator.end_signals import EndSignals
 from orchestrator.ingest import ENTRIES_PER_READ, PASSING, Ingest
 
@@ -66,7 +65,8 @@ class _Turns:
                 cursor.execute("SELECT pg_try_advisory_lock(%s)", [LOCK_KEY])
                 taken = bool(cursor.fetchone()[0])
         else:
-            taken = self._lock_file()
+            self._file = self._file or locked(settings.DATA_DIR / "ingest.lock")
+            taken = self._file is not None
         if not taken:
             raise CommandError("Another ingest is running on this database. There can be only one: stop it first.")
         self._locked = True
@@ -107,18 +107,3 @@ class _Turns:
             connection.close()
             self._locked = self._file is not None
         return pause_s
-
-    def _lock_file(self) -> bool:
-        if self._file is not None:
-            return True
-        file = (settings.DATA_DIR / "ingest.lock").open("a")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            return False
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        self._file = file
-        return True
