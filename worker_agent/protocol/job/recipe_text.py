@@ -6,7 +6,7 @@ anything expensive starts.
 
 import ast
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from worker_agent.protocol.job.job_spec import ParamValue
@@ -17,6 +17,7 @@ PARAM_KEYS = frozenset({"type", "default", "min", "max", "choices", "help"})
 PARAM_TYPES = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "choice": ""}
 
 _KINDS: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "bool": bool, "str": str}
+_BRANCHING = (ast.If, ast.Try, ast.ExceptHandler, ast.With)
 _READ = ("PARAMS", "TITLE", "DESCRIPTION")
 
 
@@ -114,20 +115,18 @@ def _defined(tree: ast.Module) -> set[str]:
     return defined
 
 
-def _assigned(node: ast.stmt) -> Iterator[str]:
+def _assigned(node: ast.AST) -> Iterator[str]:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     yield from (target.id for target in targets if isinstance(target, ast.Name))
 
 
-def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+def _top_level(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """Statements that run in the module's scope, also those inside `if` and `try`."""
     for node in body:
         yield node
-        for block in ("body", "orelse", "finalbody"):
-            if isinstance(node, ast.If | ast.Try | ast.With):
-                yield from _top_level(getattr(node, block, []))
-        for handler in getattr(node, "handlers", []):
-            yield from _top_level(handler.body)
+        blocks = ("body", "handlers", "orelse", "finalbody") if isinstance(node, _BRANCHING) else ()
+        for block in blocks:
+            yield from _top_level(getattr(node, block, []))
 
 
 def _params(found: tuple[int, object] | None, filename: str, problems: list[str]) -> list[ParamInfo]:

@@ -5,11 +5,10 @@ import contextlib
 import io
 import json
 import math
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from worker_agent.trainer.emit import say
@@ -53,18 +52,17 @@ def write(run: TrainingRun, program: Recipe, model: Any, *, metrics: Mapping[str
 
 def _write_saved_model(model: Any, artifacts: Path) -> None:
     """The serving signature alone, as a zip of the folder `saved_model`."""
-    folder = Path(tempfile.mkdtemp(prefix="export-"))
     partial = _partial(artifacts, SAVED_MODEL_NAME)
-    try:
+    with TemporaryDirectory(prefix="export-", ignore_cleanup_errors=True) as folder:
         with contextlib.redirect_stdout(io.StringIO()):  # Keras tells every input and output, at length
-            model.export(str(folder / "saved_model"))
-        with zipfile.ZipFile(partial, "w") as content:  # weights do not shrink
-            for path in sorted(folder.rglob("*")):
-                content.write(path, path.relative_to(folder))
-        partial.replace(artifacts / SAVED_MODEL_NAME)
-    finally:
-        partial.unlink(missing_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
+            model.export(f"{folder}/saved_model")
+        try:
+            with zipfile.ZipFile(partial, "w") as content:  # weights do not shrink
+                for path in sorted(Path(folder).rglob("*")):
+                    content.write(path, path.relative_to(folder))
+            partial.replace(artifacts / SAVED_MODEL_NAME)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _json_number(value: float) -> float | str:

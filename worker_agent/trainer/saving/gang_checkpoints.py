@@ -7,10 +7,9 @@ variables, the step, and the input's position, which follows from (seed, step) a
 
 import contextlib
 import math
-import shutil
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import monotonic, perf_counter, sleep, time
 from typing import NamedTuple, NoReturn
 
@@ -217,13 +216,11 @@ class Checkpoints:
 
     def _take_part(self) -> None:
         """Read what the chief reads at this moment; what is written meanwhile nobody needs."""
-        scratch = tempfile.mkdtemp(prefix="checkpoint-")
-        try:
-            self._state.write(f"{scratch}/{PREFIX}")
-        except _DISK_ERRORS as error:
-            say(f"the scratch folder took no checkpoint: {error}")
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
+        with TemporaryDirectory(prefix="checkpoint-", ignore_cleanup_errors=True) as scratch:
+            try:
+                self._state.write(f"{scratch}/{PREFIX}")
+            except _DISK_ERRORS as error:
+                say(f"the scratch folder took no checkpoint: {error}")
 
     def _refused(self, place: Path, error: Exception) -> None:
         why = f"{place} could not be written: {getattr(error, 'strerror', None) or error}"

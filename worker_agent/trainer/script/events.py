@@ -74,11 +74,8 @@ class EventFiles(Periodic):
         event = event_pb2.Event.FromString(record)
         folder = Path(path).parent.name
         prefix = f"{folder}/" if folder in _KINDS else ""
-        scalars = {}
-        for value in event.summary.value:
-            number = _scalar(value)
-            if number is not None:
-                scalars[prefix + value.tag] = number
+        found = ((prefix + value.tag, _scalar(value)) for value in event.summary.value)
+        scalars = {tag: number for tag, number in found if number is not None}
         self._report.found(int(event.step), scalars)
 
 
