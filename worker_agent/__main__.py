@@ -21,7 +21,7 @@ from worker_agent.daemon.addresses import address_towards, own_addresses, with_c
 from worker_agent.daemon.agent import Agent
 from worker_agent.daemon.control_plane import Rejected, Unreachable
 from worker_agent.daemon.inventory import Devices, take_inventory
-from worker_agent.daemon.settings import AgentIdentity, DataFolderError, locked, read_identity, write_identity
+from worker_agent.daemon.settings import AgentIdentity, DataFolderError, held, read_identity, write_identity
 from worker_agent.protocol.joining import JoinRequest
 
 DEFAULT_DATA = Path("~/.trainyard-agent")
@@ -36,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     _configure_logs()
     data = given.data.expanduser().resolve()
     try:
-        with locked(data):
+        with held(data):
             if given.command == "join":
                 _join(given, data)
                 if given.no_run:

@@ -50,10 +50,10 @@ import json, os, signal, sys, time
 from pathlib import Path
 from worker_agent.protocol.codec import decode_plan, encode
 from worker_agent.protocol.records import Phase, Points
-from worker_agent.replica.spool import NotifyingWriter
+from worker_agent.replica.spool import Writer
 
 plan = decode_plan(Path(sys.argv[2]).read_bytes())
-writer = NotifyingWriter(Path(plan.spool) / "trainer", notify=plan.notify)
+writer = Writer(Path(plan.spool) / "trainer", notify=plan.notify)
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 def say(record):
     writer.append(encode(record)); writer.publish()

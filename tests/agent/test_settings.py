@@ -7,7 +7,7 @@ import pytest
 from worker_agent.daemon.inventory import tpu_chips
 from worker_agent.daemon.settings import (
     DataFolderError,
-    locked,
+    held,
     program_environment,
     read_identity,
     remove_socket_folder,
@@ -24,9 +24,9 @@ def test_secrets_do_not_reach_the_programs_it_starts() -> None:
 
 
 def test_a_data_folder_serves_one_agent_at_a_time(tmp_path: Path) -> None:
-    with locked(tmp_path / "data"), pytest.raises(DataFolderError, match="another agent"), locked(tmp_path / "data"):
+    with held(tmp_path / "data"), pytest.raises(DataFolderError, match="another agent"), held(tmp_path / "data"):
         pass
-    with locked(tmp_path / "data"):
+    with held(tmp_path / "data"):
         assert read_identity(tmp_path / "data") is None
 
 
@@ -34,7 +34,7 @@ def test_a_damaged_identity_and_an_impossible_folder_are_said_in_words(tmp_path:
     (tmp_path / "agent.json").write_text("{")
     with pytest.raises(DataFolderError, match="is damaged"):
         read_identity(tmp_path)
-    with pytest.raises(DataFolderError, match="cannot be used"), locked(tmp_path / "agent.json"):
+    with pytest.raises(DataFolderError, match="cannot be used"), held(tmp_path / "agent.json"):
         pass
 
 

@@ -25,7 +25,6 @@ PATIENCE_S = 60.0
 
 _TIMEOUT = httpx.Timeout(30.0, connect=5.0)
 _SHORT_TIMEOUT = httpx.Timeout(5.0)
-_PREFIX = "/agent/v1"
 _JSON = {"Content-Type": "application/json"}
 _FILE = {"Content-Type": "application/octet-stream"}
 
@@ -53,8 +52,7 @@ class NotFetched(Exception):
 def join(url: str, request: JoinRequest) -> Grant:
     """Exchange a one-time token for a node's identity; raises `Unreachable` or `Rejected`."""
     with _client() as client, _as_our_errors():
-        address = f"{url.rstrip('/')}{_PREFIX}/join"
-        return _decoded(client.post(address, content=msgspec.json.encode(request), headers=_JSON), Grant)
+        return _decoded(client.post(f"{_base(url)}/join", content=msgspec.json.encode(request), headers=_JSON), Grant)
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -67,26 +65,24 @@ class ControlPlane:
     """Signed requests of one node. Used by several threads."""
 
     def __init__(self, url: str, *, node_id: str, key: bytes) -> None:
-        self._url = url.rstrip("/")
-        self._base_path = urlsplit(self._url).path
+        self._base = _base(url)
         self._node_id = node_id
         self._key = key
         self._client = _client()
 
     def network(self) -> Network:
         """What the node's cluster asks of addresses now; raises `Unreachable` or `Rejected`."""
-        path = f"{_PREFIX}/network"
+        headers = self._signed("GET", "network")
         with _as_our_errors():
-            answer = self._client.get(self._url + path, headers=self._signed("GET", path), timeout=_SHORT_TIMEOUT)
-            return _decoded(answer, Network)
+            return _decoded(self._client.get(f"{self._base}/network", headers=headers, timeout=_SHORT_TIMEOUT), Network)
 
     def download_code(self, sha256: str, target: Path) -> None:
         """Write the program with this digest to `target`, whole or not at all; raises `Unreachable` or `Rejected`."""
-        self._download(f"{_PREFIX}/code/{sha256}", target, sha256=sha256, what="code", size_max=PROGRAM_BYTES_MAX)
+        self._download(f"code/{sha256}", target, sha256=sha256, what="code", size_max=PROGRAM_BYTES_MAX)
 
     def download_checkpoint(self, checkpoint_id: int, name: str, target: Path, *, sha256: str, size_max: int) -> None:
         """Write one file of a stored checkpoint to `target`, whole or not at all; raises as `download_code` does."""
-        path = f"{_PREFIX}/checkpoints/{checkpoint_id}/{name}"
+        path = f"checkpoints/{checkpoint_id}/{name}"
         self._download(path, target, sha256=sha256, what="checkpoint", size_max=size_max)
 
     def upload_artifact(self, file: Path, *, name: str, replica_id: int, attempt: int, metrics: str) -> None:
@@ -113,12 +109,9 @@ class ControlPlane:
         self._client.close()
 
     def _put(self, path: str, content: bytes | BinaryIO, *, attempt: int, headers: dict[str, str]) -> httpx.Response:
-        path = f"{_PREFIX}/{path}"
-        headers = self._signed("PUT", path) | headers
+        address, headers = f"{self._base}/{quote(path)}", self._signed("PUT", path) | headers
         with _as_our_errors():
-            return self._client.put(
-                self._url + quote(path), params={"attempt": attempt}, content=content, headers=headers
-            )
+            return self._client.put(address, params={"attempt": attempt}, content=content, headers=headers)
 
     def _download(self, path: str, target: Path, *, sha256: str, what: str, size_max: int) -> None:
         partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
@@ -127,7 +120,7 @@ class ControlPlane:
         try:
             with (
                 _as_our_errors(),
-                self._client.stream("GET", self._url + path, headers=self._signed("GET", path)) as answer,
+                self._client.stream("GET", f"{self._base}/{path}", headers=self._signed("GET", path)) as answer,
                 partial.open("wb") as file,
             ):
                 for chunk in answer.iter_bytes():
@@ -146,7 +139,7 @@ class ControlPlane:
 
     def _signed(self, method: str, path: str) -> dict[str, str]:
         at = int(time.time())
-        mac = sign_request(method=method, path=self._base_path + path, at=at, key=self._key)
+        mac = sign_request(method=method, path=f"{urlsplit(self._base).path}/{path}", at=at, key=self._key)
         return {"Authorization": f"Trainyard node={self._node_id}, at={at}, mac={mac}"}
 
 
@@ -183,6 +176,10 @@ def _decoded(answer: httpx.Response, kind: type[T]) -> T:
         raise Rejected(
             answer.status_code, f"{answer.url.host} does not answer like a Trainyard control plane."
         ) from error
+
+
+def _base(url: str) -> str:
+    return f"{url.rstrip('/')}/agent/v1"
 
 
 def _client() -> httpx.Client:

@@ -60,10 +60,8 @@ class Devices:
         return found
 
     def _device(self, index: int, handle: object) -> Device:
-        name = pynvml.nvmlDeviceGetName(handle)
-        memory_bytes = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-        text = name.decode() if isinstance(name, bytes) else str(name)
-        return Device(index=index, kind=DeviceKind.GPU, name=text, memory_bytes=memory_bytes)
+        name, memory_bytes = str(pynvml.nvmlDeviceGetName(handle)), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
+        return Device(index=index, kind=DeviceKind.GPU, name=name, memory_bytes=memory_bytes)
 
 
 def take_inventory(devices: Devices, *, cpu_slots: int) -> Inventory:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from worker_agent.daemon.core import ReplicaKey, ReplicaRestored, key_of
-from worker_agent.machine.durable import read_json, write_atomically, write_json
+from worker_agent.machine.files import read_json, write_atomically, write_json
 from worker_agent.protocol.checkpoint import Restore
 from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.commands import Launch

@@ -13,7 +13,7 @@ import msgspec
 
 from worker_agent.daemon.core import ReplicaKey
 from worker_agent.machine import cgroup
-from worker_agent.machine.durable import read_json, write_json
+from worker_agent.machine.files import read_json, write_json
 from worker_agent.machine.processes import send_signal
 from worker_agent.protocol.records import LeftoverKind
 from worker_agent.protocol.reports import ReplicaLeftovers

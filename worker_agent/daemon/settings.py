@@ -1,7 +1,6 @@
 """Who this agent is and where its files are: `agent.json`, the lock on the data folder, socket places."""
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import tempfile
@@ -10,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from worker_agent.machine.durable import write_atomically
+from worker_agent.machine.files import locked, write_atomically
 from worker_agent.protocol.joining import Grant
 from worker_agent.replica.training_process import with_package_in_reach
 
@@ -57,22 +56,17 @@ def write_identity(data: Path, identity: AgentIdentity) -> None:
 
 
 @contextlib.contextmanager
-def locked(data: Path) -> Iterator[None]:
+def held(data: Path) -> Iterator[None]:
     """Hold the data folder, creating it; raises `DataFolderError` while another agent has it."""
-    try:
-        data.mkdir(parents=True, exist_ok=True, mode=0o700)
-        lock = os.open(data / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise DataFolderError(f"{data} cannot be used as data folder: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(lock)
-        raise DataFolderError(f"another agent is running on {data}") from error
-    try:
+    with contextlib.ExitStack() as stack:
+        try:
+            data.mkdir(parents=True, exist_ok=True, mode=0o700)
+            stack.enter_context(locked(data / _LOCK_FILE))
+        except BlockingIOError as error:
+            raise DataFolderError(f"another agent is running on {data}") from error
+        except OSError as error:
+            raise DataFolderError(f"{data} cannot be used as data folder: {error.strerror}") from error
         yield
-    finally:
-        os.close(lock)
 
 
 def socket_path(data: Path, name: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from worker_agent.machine.durable import sync_folder
+from worker_agent.machine.files import sync_folder
 from worker_agent.protocol.checkpoint import MARKER, Candidate, Marker, Part, is_name, kept_of, order_of, problem_of
 
 MARKER_BYTES_MAX = 16_000_000

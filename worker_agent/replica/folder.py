@@ -6,11 +6,12 @@ says itself; `result.json` what was found where a program is only tried.
 """
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from worker_agent.machine.durable import read_json, write_json
+from worker_agent.machine.files import read_json, write_json
 from worker_agent.machine.processes import Identity
 from worker_agent.protocol.codec import decode_record, encode
 from worker_agent.protocol.ending import Ending
@@ -60,7 +61,7 @@ def read_stop(folder: Path) -> StopRequest | None:
 
 
 def append_exit(
-    writer: Writer, spool: Path, *, ending: Ending, message: str, leftovers: list[Leftover] | None = None
+    writer: Writer, spool: Path, *, ending: Ending, message: str, leftovers: Sequence[Leftover] = ()
 ) -> None:
     """Append (not flush) the Exit record, with the final length of both streams, this record included, and what could
     not be given back."""
@@ -75,7 +76,7 @@ def append_exit(
             message=message,
             ending=ending,
             final={Stream.TRAINER.value: trainer, Stream.SHIM.value: final},
-            leftovers=leftovers or [],
+            leftovers=list(leftovers),
         )
         payload = encode(record)
         end = writer.end + HEADER_BYTES + len(payload)

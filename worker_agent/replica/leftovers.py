@@ -13,7 +13,7 @@ import msgspec
 import psutil
 
 from worker_agent.machine import gpu_memory
-from worker_agent.machine.durable import read_json, write_json
+from worker_agent.machine.files import read_json, write_json
 from worker_agent.machine.listeners import listener
 from worker_agent.machine.processes import Identity, describe, has_ended, identify, is_alive
 from worker_agent.protocol.commands import Launch

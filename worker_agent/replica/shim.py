@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from worker_agent.machine.files import locked
 from worker_agent.machine.oom import MemoryKills
 from worker_agent.machine.processes import Identity, identify, signal_group
 from worker_agent.protocol.codec import decode_plan
@@ -68,15 +69,9 @@ def supervise(plan: Plan, start: StartProcess, *, warm: bool = False) -> None:
     its pid. A `start` that forks calls `become_child` first thing in the child. Returns at once when another shim has
     this replica, or when it has ended already.
     """
-    lock = os.open(Path(plan.folder) / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with contextlib.suppress(BlockingIOError), locked(Path(plan.folder) / LOCK_FILE):
         if find_exit(Path(plan.spool)) is None:
             _Shim(plan).run(start, warm=warm)
-    except BlockingIOError:
-        return
-    finally:
-        os.close(lock)
 
 
 class _Shim:
@@ -130,7 +125,7 @@ class _Shim:
             stop=self._stop,
             killed=self._killed,
             memory_kills=self._memory_kills.recent(),
-            last_lines=self._stream.last_lines(LAST_LINES),
+            last_lines=self._stream.capture.last_lines(LAST_LINES),
             kernel_saw=self._kernel_saw,
         )
         write_leftovers(self._folder, left, group=self._cleanup.group)
@@ -251,7 +246,7 @@ class _Shim:
                 data = os.read(output, _PIPE_BYTES)
                 if not data:
                     return False
-                self._stream.feed(data)
+                self._stream.capture.feed(data, now=time.monotonic())
         return True
 
 

@@ -5,6 +5,7 @@ memory, and of output what is beyond a limit is counted instead.
 """
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from worker_agent.protocol.codec import encode
@@ -13,37 +14,29 @@ from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import Gap, Leftover, Log, Record, Stream
 from worker_agent.replica.capture import Capture
 from worker_agent.replica.folder import append_exit
-from worker_agent.replica.spool import NotifyingWriter
+from worker_agent.replica.spool import Writer
 
 _UNWRITTEN_BYTES = 8 * 1024 * 1024
 _RETRY_S = 1.0
 
 
 class ShimStream:
-    """The stream of one replica."""
+    """The stream of one replica; `capture` takes what the training process wrote."""
 
     def __init__(self, plan: Plan) -> None:
         self._spool = Path(plan.spool)
-        self._writer = NotifyingWriter(self._spool / Stream.SHIM, notify=plan.notify)
-        self._capture = Capture(now=time.monotonic())
+        self._writer = Writer(self._spool / Stream.SHIM, notify=plan.notify)
+        self.capture = Capture(now=time.monotonic())
         self._uncounted_bytes = 0
 
     @property
     def is_waiting(self) -> bool:
         """Whether something waits for the end of its line, or for the disk."""
-        return self._capture.is_waiting or self._writer.pending_bytes > 0
-
-    def feed(self, output: bytes) -> None:
-        """Take what the training process wrote."""
-        self._capture.feed(output, now=time.monotonic())
-
-    def last_lines(self, count: int) -> list[str]:
-        """The end of the output."""
-        return self._capture.last_lines(count)
+        return self.capture.is_waiting or self._writer.pending_bytes > 0
 
     def store_output(self, *, final: bool = False) -> None:
         """Write what of the output is ready, or all of it."""
-        for record in self._capture.drain(now=time.monotonic(), at=time.time(), final=final):
+        for record in self.capture.drain(now=time.monotonic(), at=time.time(), final=final):
             self.append(record)
         if self._writer.pending_bytes:
             self._writer.publish()
@@ -58,7 +51,7 @@ class ShimStream:
         self._append_gap()
         self._writer.append(encode(record))
 
-    def finish(self, ending: Ending, message: str, *, leftovers: list[Leftover] | None = None) -> None:
+    def finish(self, ending: Ending, message: str, *, leftovers: Sequence[Leftover] = ()) -> None:
         """The last record; waits for the disk as long as it takes, because without it the end would be a guess."""
         self._append_gap()
         append_exit(self._writer, self._spool, ending=ending, message=message, leftovers=leftovers)

@@ -6,7 +6,7 @@ that is shipped. Layout: segments of about `SEGMENT_BYTES`, each a file named by
 a record is u32 length, u32 CRC-32 of the payload (both little endian), payload. What is not whole yet at the end is
 invisible to readers. What was damaged further in is handed out as a counted `Gap` record in its place.
 
-Nothing is synced to the disk record by record, but every `SYNC_S` (`NotifyingWriter`), so up to one such interval can
+Nothing is synced to the disk record by record, but every `SYNC_S` (`Writer.publish`), so up to one such interval can
 be lost when the machine loses power, and nothing when a process dies.
 
 A file beside the segments holds the offset up to which the stream is stored with the control plane, for its writer.
@@ -53,7 +53,9 @@ class Writer:
     One thread at a time. `append` only buffers; `flush` makes everything visible to readers with one write.
     """
 
-    def __init__(self, folder: Path | str, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(self, folder: Path | str, *, notify: str = "", segment_bytes: int = SEGMENT_BYTES) -> None:
+        self._notify = notify
+        self._synced_at = 0.0
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._segment_bytes = segment_bytes
@@ -108,6 +110,16 @@ class Writer:
         self._end += len(self._buffer)
         self._buffer = bytearray()
 
+    def publish(self) -> None:
+        """Flush, at times down to the platter, and tell the agent by an empty datagram to its socket. On a full
+        disk what was appended stays buffered for the next time."""
+        with contextlib.suppress(OSError):
+            self.flush()
+            notify(self._notify)
+            if time.monotonic() - self._synced_at >= SYNC_S:
+                self.sync()
+                self._synced_at = time.monotonic()
+
     def sync(self) -> None:
         """Make flushed records survive a power cut."""
         os.fdatasync(self._file)
@@ -122,24 +134,6 @@ class Writer:
     def _open_segment(self, start: int) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         return os.open(_segment_path(self._folder, start), flags, 0o600)
-
-
-class NotifyingWriter(Writer):
-    """A writer that tells the agent what is new, by an empty datagram to its socket `notify`."""
-
-    def __init__(self, folder: Path | str, *, notify: str) -> None:
-        super().__init__(folder)
-        self._notify = notify
-        self._synced_at = 0.0
-
-    def publish(self) -> None:
-        """Write what was appended, at times down to the platter. On a full disk it stays buffered for the next time."""
-        with contextlib.suppress(OSError):
-            self.flush()
-            notify(self._notify)
-            if time.monotonic() - self._synced_at >= SYNC_S:
-                self.sync()
-                self._synced_at = time.monotonic()
 
 
 class Reader:

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from worker_agent.machine.durable import write_atomically
+from worker_agent.machine.files import write_atomically
 from worker_agent.machine.processes import descendants
 from worker_agent.protocol.states import Role
 

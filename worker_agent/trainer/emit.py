@@ -15,7 +15,7 @@ from typing import Protocol, TextIO
 
 from worker_agent.protocol import codec
 from worker_agent.protocol.records import Facts, FactValue, Phase, Points, Progress, Record
-from worker_agent.replica.spool import NotifyingWriter
+from worker_agent.replica.spool import Writer
 from worker_agent.trainer.pulse import Pulse
 
 FLUSH_S = 0.05
@@ -122,7 +122,7 @@ class Emitter:
             self.flush()
 
 
-class SpoolSink(NotifyingWriter):
+class SpoolSink(Writer):
     """The product's sink: the replica's spool on disk, and a ring at the agent's door."""
 
     def write(self, records: list[Record]) -> None:

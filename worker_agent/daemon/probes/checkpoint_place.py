@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from worker_agent.machine.durable import write_atomically
+from worker_agent.machine.files import write_atomically
 from worker_agent.protocol.findings import Finding
 
 PATIENCE_S = 10.0

@@ -8,7 +8,6 @@ the job's log, and a stop or the time limit ends it like anything else.
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -16,9 +15,9 @@ import site
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
+from worker_agent.machine.files import locked
 from worker_agent.protocol.job.requirements import digest_of, lines_of, problem_of
 from worker_agent.trainer.emit import Emitter, say
 from worker_agent.trainer.outcome import TrainingFailed
@@ -44,7 +43,7 @@ def provide(run: TrainingRun, emitter: Emitter) -> None:
     root = run.environments or run.folder / "environments"
     layer = root / digest_of(text)
     root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _only_one(root / f"{layer.name}.lock"):
+    with locked(root / f"{layer.name}.lock", wait=True):
         if not (layer / _READY).exists():
             _prune(root)
             _install(lines_of(text), layer)
@@ -93,17 +92,6 @@ def _pip(*arguments: str) -> None:
         errors = [line.removeprefix("ERROR: ") for line in done.stdout.splitlines() if line.startswith("ERROR: ")]
         reason = errors[-1] if errors else (done.stdout.strip().splitlines() or ["pip ended without a word"])[-1]
         raise TrainingFailed(f"The requirements could not be installed: {reason.rstrip('.')}.")
-
-
-@contextlib.contextmanager
-def _only_one(path: Path) -> Iterator[None]:
-    """Hold a lock among the replicas of this node; the kernel lets it go when a holder dies."""
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def _prune(root: Path) -> None:

@@ -1,6 +1,9 @@
-"""Small files that survive a power cut, readable by the agent's own user only."""
+"""Small files that survive a power cut, readable by the agent's own user only, and locks."""
 
+import contextlib
+import fcntl
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -45,3 +48,15 @@ def sync_folder(path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Hold the lock that is this file; the kernel lets it go when a holder dies. Somebody else's is waited for, or
+    raises BlockingIOError."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(file)
