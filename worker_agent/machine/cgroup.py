@@ -9,7 +9,6 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -18,38 +17,18 @@ _REMOVE_S = 1.0
 _POLL_S = 0.005
 
 
-@dataclass(frozen=True)
-class Group:
-    """A control group made here, and `home`, the one that its maker belongs to."""
-
-    path: Path
-    home: Path
-
-    @contextlib.contextmanager
-    def entered(self) -> Iterator[None]:
-        """Be in the group meanwhile; what is started then stays in it. Raises OSError when that is not allowed."""
-        _move(self.path)
-        try:
-            yield
-        finally:
-            _move(self.home)
-
-
-def make(name: str) -> Group | None:
-    """A new group below the one this process is in; None where there is no cgroup v2 that can be written to."""
+@contextlib.contextmanager
+def entered(name: str) -> Iterator[str]:
+    """Be in a new group below the one this process is in; what is started meanwhile stays there. Its folder, "" where
+    there is no cgroup v2 that can be written to."""
     home = own_folder()
-    if home is None:
-        return None
-    group = Group(home / name, home)
+    if home is None or not _enter(home / name, home):
+        yield ""
+        return
     try:
-        group.path.mkdir()
-        with group.entered():
-            if not is_populated(str(group.path)):
-                raise OSError("the kernel does not say who is in the group")
-    except OSError:
-        remove(str(group.path))
-        return None
-    return group
+        yield str(home / name)
+    finally:
+        _move(home)
 
 
 def own_folder() -> Path | None:
@@ -113,6 +92,17 @@ def _folders(group: str) -> list[Path]:
     """The group and all below it, parents first."""
     path = Path(group)
     return [path, *sorted(entry for entry in path.rglob("*") if entry.is_dir())] if group and path.is_dir() else []
+
+
+def _enter(group: Path, home: Path) -> bool:
+    with contextlib.suppress(OSError):
+        group.mkdir()
+        _move(group)
+        if is_populated(str(group)):
+            return True
+        _move(home)  # the kernel does not say who is in the group
+    remove(str(group))
+    return False
 
 
 def _move(path: Path) -> None:

@@ -45,9 +45,8 @@ class Cleanup:
     def inside_group(self) -> Iterator[None]:
         """What is started meanwhile belongs to the replica's control group, if there can be one."""
         self._before = gpu_memory_holders(self._launch)
-        group = cgroup.make(f"{GROUP_PREFIX}{self._launch.replica_id}-{self._launch.attempt}-{os.getpid()}")
-        self.group = str(group.path) if group else ""
-        with group.entered() if group else contextlib.nullcontext():
+        name = f"{GROUP_PREFIX}{self._launch.replica_id}-{self._launch.attempt}-{os.getpid()}"
+        with cgroup.entered(name) as self.group:
             yield
 
     def kill(self) -> None:

@@ -156,33 +156,25 @@ class _Shim:
         limit_s = self._plan.launch.spec.time_limit_s
         ends_at = time.monotonic() + (limit_s or math.inf)
         read_at = 0.0
-        is_open = True
         while self._status is None:
             now = time.monotonic()
             look_at = min(now + (_TICK_S if self._stream.is_waiting else _IDLE_S), ends_at, self._kill_at)
             watched = [signals]
-            if is_open and read_at <= now:
-                watched.append(output)
-            elif is_open:
+            if read_at > now:
                 look_at = min(look_at, read_at)
+            else:
+                watched.append(output)
             ready, _, _ = select.select(watched, [], [], max(0.0, look_at - now))
             now = time.monotonic()
             self._memory_kills.update(now=now)
             if output in ready:
-                is_open = self._read(output)
-                read_at = now + _TICK_S
+                read_at = now + _TICK_S if self._read(output) else math.inf
             if signals in ready:
                 self._on_signals(os.read(signals, 4096))
             if now >= ends_at:
                 ends_at = math.inf
-                self._begin_stop(
-                    StopRequest(
-                        at=time.time(),
-                        cause=Cause.TIME_LIMIT,
-                        reason=f"It reached its time limit of {limit_s} s.",
-                        grace_s=self._plan.kill_grace_s,
-                    )
-                )
+                reason, grace_s = f"It reached its time limit of {limit_s} s.", self._plan.kill_grace_s
+                self._begin_stop(StopRequest(at=time.time(), cause=Cause.TIME_LIMIT, reason=reason, grace_s=grace_s))
             if (overdue := self._lease.overdue_stop()) is not None:
                 self._begin_stop(overdue)
             if now >= self._kill_at:

@@ -79,7 +79,7 @@ class CheckpointUploads:
     def __init__(self, control_plane: ControlPlane, done: Callable[[ReplicaKey], None]) -> None:
         self._control_plane = control_plane
         self._done = done
-        self._folders: dict[ReplicaKey, Path] = {}
+        self._folders: dict[ReplicaKey, Path | None] = {}
         self._ended: set[ReplicaKey] = set()
         self._lock = threading.Lock()
         self._changed = threading.Event()
@@ -97,6 +97,7 @@ class CheckpointUploads:
     def finish(self, key: ReplicaKey) -> None:
         """The replica has ended: send what is left, then say so."""
         with self._lock:
+            self._folders.setdefault(key, None)
             self._ended.add(key)
         self._changed.set()
 
@@ -107,18 +108,18 @@ class CheckpointUploads:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            self._changed.wait(self._pause_s if self._folders or self._ended else None)
+            self._changed.wait(self._pause_s if self._folders else None)
             self._changed.clear()
             with self._lock:
-                ended, folders = list(self._ended), dict(self._folders)
+                ended, folders = set(self._ended), dict(self._folders)
             is_well = True
-            for key in {**folders, **dict.fromkeys(ended)}:
-                is_settled = key not in folders or self._send_all(key, folders[key])
+            for key, folder in folders.items():
+                is_settled = folder is None or self._send_all(key, folder)
                 is_well &= is_settled
                 if key in ended and is_settled:
                     with self._lock:
                         self._ended.discard(key)
-                        self._folders.pop(key, None)
+                        del self._folders[key]
                     self._done(key)
             self._pause_s = POLL_S if is_well else min(_LONGEST_PAUSE_S, self._pause_s * 2)
 
