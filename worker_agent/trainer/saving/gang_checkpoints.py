@@ -7,7 +7,7 @@ variables, the step, and the input's position, which follows from (seed, step) a
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, perf_counter, sleep, time
@@ -83,22 +83,22 @@ class Checkpoints:
         """The metrics that the restored checkpoint was written with."""
         return dict(self._marker.metrics) if self._marker else {}
 
-    def attach(self, state: Variables, *, size: Size, rate: float | None) -> None:
-        """What is saved and restored from now on: all variables there are. `rate` is the learning rate aimed at."""
-        self._state, self._size, self._rate = state, size, rate
+    def take_up(self, state: Variables, *, size: Size, rate: float | None) -> None:
+        """Restore the checkpoint that this run begins with, if any; raises `TrainingFailed` where it does not fit.
 
-    def restore(self) -> None:
-        """Take up the checkpoint that this run begins with, if any; raises `TrainingFailed` where it does not fit."""
+        `state`, all variables there are, is saved from now on. `rate` is the learning rate aimed at.
+        """
+        self._state, self._size, self._rate = state, size, rate
         marker = self._marker
         if marker is None:
             return
-        check_fit(marker, self._size, self._state.variables, self._run.spec.params)
-        if marker.job_id != self._run.job_id and marker.step >= self._size.total_steps:
+        check_fit(marker, size, state.variables, self._run.spec.params)
+        if marker.job_id != self._run.job_id and marker.step >= size.total_steps:
             raise TrainingFailed(
                 f"Nothing is left to train: the checkpoint at step {marker.step} is of epoch {marker.epoch} already. "
                 f"Give {marker.epoch + 1} epochs or more."
             )
-        self._state.read(str(self._folder / PREFIX))
+        state.read(str(self._folder / PREFIX))
         self._emitter.facts(resumed={"checkpoint": marker.name, "step": marker.step, "job": marker.job_id})
         if self._run.chief:
             whose = f" of j-{marker.job_id}" if marker.job_id else ""
@@ -229,23 +229,23 @@ class Checkpoints:
         self._emitter.facts(checkpoint_failed=why[:500])
 
 
-def wait_for_next(
-    folder: Path, *, after: tuple[int, int], pause: Callable[[float], None]
-) -> tuple[Path, Marker] | None:
-    """For an evaluator: the oldest complete checkpoint below `folder` that is newer than `after` (attempt, step), or
-    None once the training of that attempt is over and has left no more.
+def written_by(attempt: int, folder: Path, *, pause: Callable[[float], None]) -> Iterator[tuple[Path, Marker]]:
+    """For an evaluator: each complete checkpoint that the attempt writes below `folder`, until its training is over.
 
-    Waits for one; `pause(s)` sleeps, and raises when nobody wants to wait any more. Read it with `state.load`, which
+    Waits for them; `pause(s)` sleeps, and raises when nobody wants to wait any more. Read each with `state.load`, which
     says whether it was still there.
     """
+    seen = (attempt, -1)
     while True:
-        is_over = (folder / _over(after[0])).exists()
-        for marker in complete_in(folder).values():
-            if order_of(marker.name) > after:
-                return folder / marker.name, marker
-        if is_over:
-            return None
-        pause(POLL_S)
+        is_over = (folder / _over(attempt)).exists()
+        found = next((each for each in complete_in(folder).values() if order_of(each.name) > seen), None)
+        if found is not None:
+            seen = order_of(found.name)
+            yield folder / found.name, found
+        elif is_over:
+            return
+        else:
+            pause(POLL_S)
 
 
 def _over(attempt: int) -> str:

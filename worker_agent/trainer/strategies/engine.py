@@ -34,9 +34,11 @@ def train(process: Process, build: Callable[[Recipe, int], Engine]) -> None:
     recipe = recipe_file.load(run.entry, run.code, run.spec.params)
     checkpoints = Checkpoints(run, emitter)
     engine = build(recipe, checkpoints.start.step)
-    checkpoints.attach(engine.state, size=engine.size, rate=engine.rate.aim)
-    if run.restore is not None:
-        _take_up(checkpoints, engine)
+    checkpoints.take_up(engine.state, size=engine.size, rate=engine.rate.aim)
+    if checkpoints.has_other_rate:
+        engine.rate.take()
+    if run.restore is not None and engine.mean(checkpoints.start.step) != checkpoints.start.step:
+        raise TrainingFailed("The processes of this gang found different checkpoints: the folder is not shared by all.")
     known = {"keras": runtime.keras_in_words(), "devices": process.devices, "precision": run.spec.precision}
     emitter.facts(**known | dict(engine.facts))
     judged = Rows(recipe, "validation")
@@ -58,15 +60,6 @@ def train(process: Process, build: Callable[[Recipe, int], Engine]) -> None:
         emitter.phase("saving")
     _save_model(run, recipe, engine, metrics)
     _leave_together(engine)
-
-
-def _take_up(checkpoints: Checkpoints, engine: Engine) -> None:
-    """In every process the same one."""
-    checkpoints.restore()
-    if checkpoints.has_other_rate:
-        engine.rate.take()
-    if engine.mean(checkpoints.start.step) != checkpoints.start.step:
-        raise TrainingFailed("The processes of this gang found different checkpoints: the folder is not shared by all.")
 
 
 def _save_model(run: TrainingRun, recipe: Recipe, engine: Engine, metrics: Mapping[str, float]) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker_agent.protocol.checkpoint import order_of
 from worker_agent.protocol.records import Summary
 from worker_agent.trainer.emit import say
 from worker_agent.trainer.loop.evaluate import Evaluation, ReplicaEvaluation
@@ -17,7 +16,7 @@ from worker_agent.trainer.model.learners import learner_of
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.recipe import data, recipe_file
 from worker_agent.trainer.recipe.run_size import size_of
-from worker_agent.trainer.saving.gang_checkpoints import Checkpoints, wait_for_next
+from worker_agent.trainer.saving.gang_checkpoints import Checkpoints, written_by
 from worker_agent.trainer.saving.state import Variables, load
 from worker_agent.trainer.setup import runtime
 from worker_agent.trainer.setup.memory import peak_bytes
@@ -43,14 +42,10 @@ def train(process: Process) -> None:
     process.emitter.phase("evaluating")
     checkpoints = Checkpoints(run, process.emitter)
     size = size_of(spec, rows=data.count_rows(rows), replicas=1)
-    checkpoints.attach(state, size=size, rate=None)
-    checkpoints.restore()
+    checkpoints.take_up(state, size=size, rate=None)
     if run.restore is not None:
         _judge(process, evaluation, *checkpoints.start)
-    seen = (run.attempt, -1)
-    while found := wait_for_next(run.checkpoints, after=seen, pause=process.stop.pause):
-        place, marker = found
-        seen = order_of(marker.name)
+    for place, marker in written_by(run.attempt, run.checkpoints, pause=process.stop.pause):
         if load(place, state):  # else it has been dropped, and was not the last
             _judge(process, evaluation, marker.step, marker.epoch)
 
