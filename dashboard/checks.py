@@ -53,8 +53,8 @@ def check_redis(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
     """A Redis without password that others can reach gives commands and reports to everybody."""
     found: list[CheckMessage] = []
     named = {"TRAINYARD_REDIS_URL": settings.REDIS_URL, "TRAINYARD_AGENT_REDIS_URL": settings.AGENT_REDIS_URL}
-    for url, names in _grouped(named).items():
-        parts = urlsplit(url)
+    for url in dict.fromkeys(named.values()):
+        parts, names = urlsplit(url), [name for name, each in named.items() if each == url]
         if parts.scheme == "unix" or parts.password or _is_loopback(parts.hostname or ""):
             continue
         text = f"{' and '.join(names)} names a Redis without a password at {parts.hostname}."
@@ -96,13 +96,6 @@ def _secret_key() -> str:
         return str(settings.SECRET_KEY)
     except ImproperlyConfigured:
         return ""
-
-
-def _grouped(named: dict[str, str]) -> dict[str, list[str]]:
-    by_url: dict[str, list[str]] = {}
-    for name, url in named.items():
-        by_url.setdefault(url, []).append(name)
-    return by_url
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,6 +1,7 @@
 """Files as downloads: always attachments that no browser opens by itself, streamed in pieces whatever their size.
 
-Called by views and REST. Django would read a file response whole into memory under ASGI, hence the asynchronous reader.
+Called by views, REST and `config/static.py`. Django would read a file response whole into memory under ASGI, hence the
+asynchronous reader.
 """
 
 import asyncio
@@ -17,21 +18,14 @@ PIECE_BYTES = 256 * 1024
 
 def attachment(request: HttpRequest, file: BinaryIO, *, name: str, size_bytes: int) -> StreamingHttpResponse:
     """The open `file` as a download called `name`; closed when it was sent or the peer went away."""
-    content = _by_threads(file) if isinstance(request, ASGIRequest) else _pieces(file)
+    content = by_threads(file) if isinstance(request, ASGIRequest) else _pieces(file)
     response = _attachment(content, name, "application/octet-stream")
     response.headers["Content-Length"] = str(size_bytes)
     return response
 
 
-def text_attachment(request: HttpRequest, pieces: Iterable[str], *, name: str) -> StreamingHttpResponse:
-    """Text that is read piece by piece, such as a log, as a download of unknown length."""
-    encoded = (piece.encode() for piece in pieces)
-    content = _each_by_threads(encoded) if isinstance(request, ASGIRequest) else encoded
-    return _attachment(content, name, "text/plain; charset=utf-8")
-
-
 def bytes_attachment(request: HttpRequest, pieces: Iterable[bytes], *, name: str, kind: str) -> StreamingHttpResponse:
-    """Bytes that are made piece by piece, such as an archive, as a download of unknown length."""
+    """Bytes that are read or made piece by piece, such as a log or an archive, as a download of unknown length."""
     content = _each_by_threads(iter(pieces)) if isinstance(request, ASGIRequest) else pieces
     return _attachment(content, name, kind)
 
@@ -49,7 +43,8 @@ def _pieces(file: BinaryIO) -> Iterator[bytes]:
             yield piece
 
 
-async def _by_threads(file: BinaryIO) -> AsyncIterator[bytes]:
+async def by_threads(file: BinaryIO) -> AsyncIterator[bytes]:
+    """The file piece by piece, each read by a thread; closed at the end."""
     with file:
         while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
             yield piece

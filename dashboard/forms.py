@@ -157,11 +157,6 @@ class JobForm:
         return name if name in DEFAULTS else ""
 
 
-def empty_form(*, recipe: str, cluster: str) -> JobForm:
-    """The form as first shown."""
-    return JobForm(DEFAULTS | {"recipe": recipe, "cluster": cluster})
-
-
 def typed_form(post: Mapping[str, str]) -> JobForm:
     """The form as it was sent; what a browser leaves out (disabled fields) has its default."""
     values = {name: post.get(name, default) for name, default in DEFAULTS.items()}

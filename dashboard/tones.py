@@ -16,6 +16,7 @@ STATES_OF_TONES = {
 }
 TONES = {state: colour for colour, states in STATES_OF_TONES.items() for state in states}
 SHAPES = {"completed": "succeeded", "assigned": "submitted", "starting": "launching", "exited": "stopped"}
+# What an event of a job or of a process may lead to.
 EVENT_STATES = tuple(dict.fromkeys([*JobStatus, *ReplicaStatus]))
 # Of a device: from which temperature on.
 HEAT_TONES = ((-273, "blue"), (80, "amber"), (85, "red"))

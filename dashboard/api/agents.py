@@ -4,7 +4,7 @@ protect.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from typing import Any
 
@@ -90,7 +90,7 @@ def artifact(request: HttpRequest, replica_id: int, name: str) -> HttpResponse:
         replica_id=replica_id,
         attempt=attempt_of(request),
         name=name,
-        chunks=iter(partial(request.read, PIECE_BYTES), b""),
+        chunks=pieces_of(request),
         sha256=request.headers.get("X-Trainyard-Sha256", ""),
         metrics=_metrics(request.headers.get("X-Trainyard-Metrics", "")),
     )
@@ -102,6 +102,11 @@ def node_of(request: HttpRequest) -> Node:
     return node_of_request(
         method=request.method or "", path=request.path, authorization=request.headers.get("Authorization", "")
     )
+
+
+def pieces_of(request: HttpRequest) -> Iterator[bytes]:
+    """The body, piece by piece."""
+    return iter(partial(request.read, PIECE_BYTES), b"")
 
 
 def attempt_of(request: HttpRequest) -> int:

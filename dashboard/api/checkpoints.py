@@ -1,16 +1,14 @@
 """Checkpoints: for people, REST below their job; for agents, signed routes to hand them in and to fetch them."""
 
-from collections.abc import Iterator
 from datetime import datetime
-from functools import partial
 from typing import Any, Literal
 
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.urls import reverse
 from ninja import Field, Router, Schema, Status
 
 from dashboard.api import shapes
-from dashboard.api.agents import PIECE_BYTES, agents_only, attempt_of, node_of
+from dashboard.api.agents import agents_only, attempt_of, node_of, pieces_of
 from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS
 from dashboard.downloads import attachment, bytes_attachment
@@ -66,7 +64,8 @@ def list_checkpoints(request: SignedIn, job_id: int) -> list[rows.Checkpoint]:
 )
 def download_checkpoint(request: SignedIn, job_id: int, checkpoint_id: int) -> HttpResponseBase:
     """As a tar file of its folder: TensorFlow's checkpoint with the prefix `state`, and the marker."""
-    return tar_of(request, job_id, checkpoint_id)
+    row, pieces = store.archive(user=request.user, job_id=job_id, checkpoint_id=checkpoint_id)
+    return bytes_attachment(request, pieces, name=f"j-{job_id}-{row.name}.tar", kind="application/x-tar")
 
 
 @router.post(
@@ -79,12 +78,6 @@ def resume_job(request: SignedIn, job_id: int, checkpoint_id: int) -> Status[job
     """A new job that asks for the same and begins there. To change anything, use `resume_from` in `POST /jobs`."""
     job = service.start_from_checkpoint(job_id=job_id, checkpoint_id=checkpoint_id, by=request.user)
     return Status(201, jobs.summary(jobs.get(request.user, job.pk)))
-
-
-def tar_of(request: SignedIn, job_id: int, checkpoint_id: int) -> StreamingHttpResponse:
-    """A checkpoint as a download; the page's route and REST's give the same."""
-    row, pieces = store.archive(user=request.user, job_id=job_id, checkpoint_id=checkpoint_id)
-    return bytes_attachment(request, pieces, name=f"j-{job_id}-{row.name}.tar", kind="application/x-tar")
 
 
 @agents_only("PUT")
@@ -108,7 +101,7 @@ def part(request: HttpRequest, replica_id: int, name: str, file: str) -> HttpRes
         attempt=attempt_of(request),
         name=name,
         file=file,
-        chunks=_pieces(request),
+        chunks=pieces_of(request),
     )
     return JsonResponse({}, status=201)
 
@@ -118,7 +111,3 @@ def fetched(request: HttpRequest, checkpoint_id: int, file: str) -> HttpResponse
     """One file of the checkpoint that a replica of this node begins with."""
     content, size_bytes = store.open_for(node_of(request), checkpoint_id, file)
     return attachment(request, content, name=file, size_bytes=size_bytes)
-
-
-def _pieces(request: HttpRequest) -> Iterator[bytes]:
-    return iter(partial(request.read, PIECE_BYTES), b"")

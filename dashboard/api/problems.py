@@ -1,7 +1,7 @@
 """One shape for every error of REST and of the agents' routes: `{"detail": …, "errors": [{"field", "message"}]}`."""
 
 import math
-from http import HTTPStatus
+from collections.abc import Iterable
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig, TooManyFilesSent
@@ -57,10 +57,12 @@ REFUSALS: dict[type[Exception], tuple[int, str]] = {
 }
 
 
-def problem(status: int, detail: str, errors: list[FieldError] | None = None) -> JsonResponse:
+def problem(
+    status: int, detail: str, errors: Iterable[FieldError] = (), headers: dict[str, str] | None = None
+) -> JsonResponse:
     """An answer of that shape."""
-    found = [{"field": error.field, "message": error.message} for error in errors or []]
-    return JsonResponse({"detail": detail, "errors": found}, status=status)
+    found = [{"field": error.field, "message": error.message} for error in errors]
+    return JsonResponse({"detail": detail, "errors": found}, status=status, headers=headers)
 
 
 def install(api: NinjaAPI) -> None:
@@ -85,9 +87,11 @@ def no_route(request: HttpRequest, exception: Exception) -> HttpResponse:
 def _answer(error: object) -> HttpResponse:
     match error:
         case AuthenticationError():
-            return _sign_in()
+            words = "Send 'Authorization: Bearer <token>' with a token of yours, or sign in."
+            return problem(401, words, headers={"WWW-Authenticate": 'Bearer realm="Trainyard"'})
         case Throttled():
-            return _slower(error)
+            after = {"Retry-After": str(math.ceil(error.wait))} if error.wait is not None else None
+            return problem(429, "Too many requests. Wait a little.", headers=after)
         case ValidationError():
             found = [
                 FieldError(_field_of(item.get("loc", ())), str(item.get("msg", "is not valid")))
@@ -101,19 +105,6 @@ def _answer(error: object) -> HttpResponse:
     status, words = next(REFUSALS[kind] for kind in type(error).__mro__ if kind in REFUSALS)
     own_words = isinstance(error, NotFound | Forbidden | Conflict)
     return problem(status, (str(error) if own_words else "") or words)
-
-
-def _sign_in() -> HttpResponse:
-    response = problem(401, "Send 'Authorization: Bearer <token>' with a token of yours, or sign in.")
-    response.headers["WWW-Authenticate"] = 'Bearer realm="Trainyard"'
-    return response
-
-
-def _slower(error: Throttled) -> HttpResponse:
-    response = problem(HTTPStatus.TOO_MANY_REQUESTS, "Too many requests. Wait a little.")
-    if error.wait is not None:
-        response.headers["Retry-After"] = str(math.ceil(error.wait))
-    return response
 
 
 def _field_of(place: tuple[Any, ...]) -> str:

@@ -52,7 +52,5 @@ api = Api(
     docs_decorator=may_read_documents,
 )
 install(api)
-api.add_router("", jobs.router)
-api.add_router("", checkpoints.router)
-api.add_router("", preflights.router)
-api.add_router("", machines.router)
+for room in (jobs, checkpoints, preflights, machines):
+    api.add_router("", room.router)

@@ -25,22 +25,16 @@ app.conf.update(
         "health_check_interval": 10,
     },
     accept_content=["json"],
-    task_serializer="json",
-    result_serializer="json",
     task_ignore_result=True,
     task_default_queue="control",
-    task_create_missing_queues=True,
     # Each worker has a queue of its own beside it, by which its health check asks it.
     worker_direct=True,
-    task_acks_late=False,
     # The first call after a broker's restart fails, the second works. What is not sent then is sent by the sweep.
     task_publish_retry=True,
     task_publish_retry_policy={"max_retries": 2, "interval_start": 0.0, "interval_step": 0.1, "interval_max": 0.2},
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
     worker_enable_remote_control=False,
-    worker_send_task_events=False,
-    enable_utc=True,
 )
 app.autodiscover_tasks(["orchestrator"])
 

@@ -17,19 +17,15 @@ class Env(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="TRAINYARD_", extra="ignore")
 
-    secret_key: str = Field(default="", description="Signs sessions. No default: `up` makes one on first run.")
+    secret_key: str = ""
     debug: bool = False
     data_dir: Path = Path("~/.trainyard")
-    database_url: str = Field(
-        default="", description="postgresql://user:password@host:port/name; empty: SQLite in data_dir."
-    )
+    database_url: str = ""
     redis_url: str = "redis://127.0.0.1:6379/0"
-    agent_redis_url: str = Field(default="", description="Redis as agents reach it; empty: redis_url.")
-    public_url: str = Field(
-        default="http://127.0.0.1:8000", description="Address of the web server as people and agents type it."
-    )
+    agent_redis_url: str = ""
+    public_url: str = "http://127.0.0.1:8000"
     allowed_hosts: list[str] = ["127.0.0.1", "localhost"]
-    secure_cookies: bool = Field(default=False, description="Set behind HTTPS: cookies are sent over HTTPS only.")
+    secure_cookies: bool = False
     node_lost_after_s: float = 7.0
     lease_s: float = Field(default=30.0, ge=0)
     hang_after_s: float = Field(default=300.0, ge=0)

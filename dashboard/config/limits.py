@@ -46,7 +46,7 @@ class BodyLimit:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         declared = headers.get("content-length", "0")
         if not declared.isdigit() or int(declared) > limit:
-            await _refuse_size(send, limit, as_page=_wants_page(scope, headers))
+            await _refuse_size(send, limit, scope, headers)
             return
         if UPLOAD.match(scope["path"]):
             try:
@@ -73,7 +73,7 @@ class BodyLimit:
             await self.app(scope, counted, noted)
         except TooLarge:
             if not answered:
-                await _refuse_size(send, limit, as_page=_wants_page(scope, headers))
+                await _refuse_size(send, limit, scope, headers)
 
 
 def limit_of(path: str) -> int:
@@ -93,12 +93,8 @@ def _check_signature(scope: Scope, headers: dict[str, str]) -> None:
         close_old_connections()
 
 
-def _wants_page(scope: Scope, headers: dict[str, str]) -> bool:
-    return not scope["path"].startswith(FOR_PROGRAMS) and "text/html" in headers.get("accept", "")
-
-
-async def _refuse_size(send: Send, limit: int, *, as_page: bool) -> None:
-    if as_page:
+async def _refuse_size(send: Send, limit: int, scope: Scope, headers: dict[str, str]) -> None:
+    if not scope["path"].startswith(FOR_PROGRAMS) and "text/html" in headers.get("accept", ""):
         body = render_to_string("413.html", {"limit": limit}).encode()
         await _answer(send, 413, "text/html; charset=utf-8", body)
     else:

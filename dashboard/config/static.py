@@ -2,15 +2,14 @@
 under ASGI, with a warning for each.
 """
 
-import asyncio
-from collections.abc import AsyncIterator
-from typing import Any, BinaryIO
+from io import BytesIO
+from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
 from django.http import FileResponse, HttpRequest
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-PIECE_BYTES = 256 * 1024
+from dashboard.downloads import by_threads
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):
@@ -21,10 +20,5 @@ class StaticFilesMiddleware(WhiteNoiseMiddleware):
         """The file, or that it has not changed."""
         response: FileResponse = WhiteNoiseMiddleware.serve(static_file, request)
         if isinstance(request, ASGIRequest):
-            response.streaming_content = _pieces(response.file_to_stream)
+            response.streaming_content = by_threads(response.file_to_stream or BytesIO())
         return response
-
-
-async def _pieces(file: BinaryIO | None) -> AsyncIterator[bytes]:
-    while file and (piece := await asyncio.to_thread(file.read, PIECE_BYTES)):
-        yield piece

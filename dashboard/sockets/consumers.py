@@ -19,16 +19,16 @@ class JobFeed(Feed):
 
     def group(self) -> str:
         """The job's own group."""
-        return live.job_group(self._job_id)
+        return live.job_group(self.asked["job_id"])
 
     def check(self, user: User) -> None:
         """The job exists and is for this person."""
-        jobs.get(user, self._job_id)
+        jobs.get(user, self.asked["job_id"])
 
     def snapshot(self, user: User) -> dict[str, object]:
         """Summary, series, cursors, the end of the log, events, and the load of the nodes in use."""
         with telemetry.one_moment():
-            job = jobs.get(user, self._job_id)
+            job = jobs.get(user, self.asked["job_id"])
             used = {replica.node_id: replica.node for replica in jobs.replicas(job) if replica.node is not None}
             return {
                 "job": jobs.summary(job),
@@ -39,10 +39,6 @@ class JobFeed(Feed):
                 "events": [live.event_written(event) for event in jobs.events(job, limit=EVENTS)],
                 "samples": telemetry.load(list(used.values())),
             }
-
-    @property
-    def _job_id(self) -> int:
-        return int(self.scope["url_route"]["kwargs"]["job_id"])
 
 
 class JobsFeed(Feed):
@@ -64,21 +60,17 @@ class NodeFeed(Feed):
 
     def group(self) -> str:
         """The node's own group."""
-        return live.node_group(self._node_id)
+        return live.node_group(self.asked["node_id"])
 
     def check(self, user: User) -> None:
         """The node exists and is for this person."""
-        machines.node(user, self._node_id)
+        machines.node(user, self.asked["node_id"])
 
     def snapshot(self, user: User) -> dict[str, object]:
         """State, the latest sample, and the load of the last 15 minutes."""
         with telemetry.one_moment():
-            node = machines.node(user, self._node_id)
+            node = machines.node(user, self.asked["node_id"])
             return {"node": _node(node), "samples": telemetry.load([node])}
-
-    @property
-    def _node_id(self) -> str:
-        return str(self.scope["url_route"]["kwargs"]["node_id"])
 
 
 class MachinesFeed(Feed):

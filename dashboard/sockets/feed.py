@@ -52,6 +52,11 @@ class SignedOut(Exception):
 class Feed(AsyncWebsocketConsumer):
     """One open page. Subclasses give `group`, `check` and `snapshot`; the latter two run in a thread."""
 
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What the page's address names."""
+        return dict(self.scope["url_route"]["kwargs"])
+
     def group(self) -> str:
         """The group whose events this page gets."""
         raise NotImplementedError

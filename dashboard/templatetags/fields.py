@@ -5,7 +5,6 @@ page's script keeps that true when it shows an error. The fields of a job are dr
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from django import template
@@ -18,6 +17,7 @@ from worker_agent.protocol.job.strategies import PARTICULAR, STRATEGIES, readers
 from worker_agent.protocol.states import Kind
 
 register = template.Library()
+register.filter("labelled", in_labels)
 
 INPUT_MODES = {"int": "numeric", "float": "decimal"}
 WIDTHS = {2: "", 3: "w3", 4: "w4", 6: "w6"}
@@ -34,17 +34,6 @@ class Form(Protocol):
         """What stands in the field."""
 
 
-@dataclass(frozen=True)
-class Folded:
-    """A closed part of the form, open where one of its fields is used; `of` and `readers` say when it is shown."""
-
-    summary: str
-    open: bool
-    of: str
-    readers: str
-    fields: list[dict[str, object]]
-
-
 @register.inclusion_tag("dashboard/fields/_field.html")
 def field(
     form: Form,
@@ -52,16 +41,11 @@ def field(
     label: str,
     *,
     kind: str = "text",
-    hint: str = "",
-    css: str = "",
     options: Iterable[tuple[str, str]] = (),
-    unit: str = "",
-    placeholder: str = "",
-    required: bool = False,
     **more: Any,
 ) -> dict[str, object]:
-    """One field. `kind` is text, int, float, lines, select, choices, check or password; `options` are (value, text)
-    pairs."""
+    """One field. `kind` is text, int, float, lines, select, choices or check; `options` are (value, text) pairs; `more`
+    is what else the templates of `fields/` print: hint, css, unit, placeholder, required, mono."""
     return {
         "id": f"f-{name}",
         "name": name,
@@ -69,15 +53,8 @@ def field(
         "kind": kind,
         "value": form.value(name),
         "error": form.errors.get(name, ""),
-        "hint": hint,
-        "css": css,
         "options": [(str(value), text) for value, text in options],
-        "unit": unit,
-        "placeholder": placeholder,
-        "required": required,
         "inputmode": INPUT_MODES.get(kind, ""),
-        "autocomplete": "off",
-        "mono": False,
         **more,
     }
 
@@ -107,12 +84,18 @@ def drawn(context: dict[str, object]) -> dict[str, object]:
     return context
 
 
-def _folded(form: JobForm, rows: list[Field]) -> Folded:
+def _folded(form: JobForm, rows: list[Field]) -> dict[str, object]:
+    """A closed part of the form, open where one of its fields is used; `of` and `readers` say when it is shown."""
     readers = {strategy for row in rows for strategy in _readers(row)} if all(_readers(row) for row in rows) else ()
     kinds = {row.only for row in rows}
     used = any(row.name in form.errors or form.values[row.name] != DEFAULTS[row.name] for row in rows)
-    fields = [_drawn(form, row) for row in rows]
-    return Folded(rows[0].folded, used, (kinds.pop() or "") if len(kinds) == 1 else "", " ".join(readers), fields)
+    return {
+        "summary": rows[0].folded,
+        "open": used,
+        "of": kinds.pop() if len(kinds) == 1 else None,
+        "readers": " ".join(readers),
+        "fields": [_drawn(form, row) for row in rows],
+    }
 
 
 def _drawn(form: JobForm, row: Field, options: Iterable[tuple[str, str]] = ()) -> dict[str, object]:
@@ -147,14 +130,7 @@ def _cards(row: Field) -> list[tuple[str, str, str, str]]:
             (strategy, each.label, each.summary, Kind.RECIPE if each.no_scripts else "")
             for strategy, each in STRATEGIES.items()
         ]
-    of_recipes = {Source.RECIPE.value}
-    return [(each, each.label, each.help, Kind.RECIPE if each.value in of_recipes else "") for each in row.options]
-
-
-@register.filter
-def labelled(sentence: str) -> str:
-    """A finding's words with the form's own names."""
-    return in_labels(sentence)
+    return [(each, each.label, each.help, Kind.RECIPE if each is Source.RECIPE else "") for each in row.options]
 
 
 @register.inclusion_tag("dashboard/fields/_field.html")
@@ -174,10 +150,6 @@ def param_field(form: Form, param: ParamInfo) -> dict[str, object]:
 
 
 def _range(param: ParamInfo) -> str:
-    if param.min is None and param.max is None:
-        return ""
-    if param.max is None:
-        return f"At least {param.min:g}."
     if param.min is None:
-        return f"At most {param.max:g}."
-    return f"{param.min:g} to {param.max:g}."
+        return "" if param.max is None else f"At most {param.max:g}."
+    return f"At least {param.min:g}." if param.max is None else f"{param.min:g} to {param.max:g}."

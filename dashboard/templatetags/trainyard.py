@@ -11,15 +11,16 @@ from django import template
 from django.template import Context
 from django.template.loader import render_to_string
 from django.templatetags.static import static
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard.tones import EVENT_STATES, SHAPES, TONES, tone_of
+from dashboard.tones import SHAPES, TONES, tone_of
 from orchestrator.domain.gang.reasons import sentence_in
 from worker_agent.protocol.job.strategies import label
 
 register = template.Library()
+register.filter("tone", tone_of)
+register.filter("strategy_name", label)
 
 NARROW = "\u202f"
 MINUS = "\u2212"
@@ -31,21 +32,9 @@ SPARK_WIDTH, SPARK_HEIGHT = 100, 28
 
 
 @register.filter
-def tone(status: str) -> str:
-    """The signal colour of a state."""
-    return tone_of(status)
-
-
-@register.filter
 def word(status: str) -> str:
     """The state as a word for people."""
     return str(status).replace("_", " ").capitalize()
-
-
-@register.filter
-def strategy_name(value: str) -> str:
-    """`multi_worker_mirrored` as people say it."""
-    return label(value)
 
 
 @register.filter
@@ -61,12 +50,6 @@ def event_state(kind: str) -> str:
     return state if state in TONES else ""
 
 
-@register.simple_tag
-def event_states() -> tuple[str, ...]:
-    """What an event of a job or of a process may lead to."""
-    return EVENT_STATES
-
-
 @register.filter
 def group(value: object) -> str:
     """A whole number with narrow no-break spaces: 41 286."""
@@ -77,8 +60,6 @@ def group(value: object) -> str:
 @register.filter
 def figure(value: object) -> str:
     """A measured number at the precision people read: 0.0123, 1.950, 12.30, 14 651."""
-    if value in ("NaN", "Infinity", "-Infinity"):
-        return {"NaN": "NaN", "Infinity": "∞", "-Infinity": f"{MINUS}∞"}[str(value)]
     number = _number(value)
     if number is None:
         return MISSING
@@ -141,15 +122,14 @@ def headline(reason: str) -> str:
 
 
 @register.simple_tag
-def when(moment: datetime | str | None, style: str = "short") -> SafeString | str:
+def when(moment: datetime | None, style: str = "short") -> SafeString | str:
     """A moment as `<time>`: the clock today, "Yesterday", then the date. The page turns it into the reader's zone.
 
     `style` "clock" always gives the clock, "full" the date and the clock.
     """
     if not moment:
         return MISSING
-    at = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    at = at.astimezone(UTC)
+    at = moment.astimezone(UTC)
     return format_html(
         '<time datetime="{}" data-when="{}" title="{}">{}</time>',
         at.isoformat(timespec="milliseconds"),
@@ -234,12 +214,6 @@ def dialog(context: Context, content: str, **asked: str | bool) -> SafeString:
     )
 
 
-@register.inclusion_tag("dashboard/parts/_chart.html")
-def chart(key: str, title: str, unit: str, summary: str, tools: str = "") -> dict[str, str]:
-    """A chart card that a module of the page fills; `summary` is what it says in words, `tools` what it offers."""
-    return {"key": key, "title": title, "unit": unit, "summary": summary, "tools": tools}
-
-
 def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
@@ -254,11 +228,9 @@ def _grouped(number: int) -> str:
 
 
 def _spoken(at: datetime, style: str) -> str:
-    if style == "clock":
-        return f"{at:%H:%M}"
     if style == "full":
         return f"{at.day} {at:%b}, {at:%H:%M}"
-    days = (timezone.now().astimezone(UTC).date() - at.date()).days
-    if days == 0:
+    days = (datetime.now(UTC).date() - at.date()).days
+    if style == "clock" or days == 0:
         return f"{at:%H:%M}"
     return "Yesterday" if days == 1 else f"{at.day} {at:%b}"

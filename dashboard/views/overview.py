@@ -133,19 +133,11 @@ def _curve(job: Job) -> list[float]:
 
 
 @dataclass(frozen=True)
-class MappedNode:
-    """A node of a cluster's map, with its devices."""
-
-    node: Node
-    slots: list[Slot]
-
-
-@dataclass(frozen=True)
 class ClusterMap:
-    """A cluster's first nodes, how many `more` it has, and how all its devices stand."""
+    """A cluster's first nodes with their devices, how many `more` it has, and how all its devices stand."""
 
     name: str
-    nodes: list[MappedNode]
+    nodes: list[tuple[Node, list[Slot]]]
     more: int
     counts: dict[str, int]
     devices: int
@@ -157,5 +149,5 @@ def _maps(nodes: list[Node], slots: dict[str, list[Slot]]) -> list[ClusterMap]:
 
 def _map(name: str, nodes: list[Node], slots: dict[str, list[Slot]]) -> ClusterMap:
     counts = machine_rows.counts({node.pk: slots[node.pk] for node in nodes})
-    shown = [MappedNode(node, slots[node.pk]) for node in nodes[:NODES_SHOWN]]
+    shown = [(node, slots[node.pk]) for node in nodes[:NODES_SHOWN]]
     return ClusterMap(name, shown, len(nodes) - len(shown), counts, sum(counts.values()))

@@ -86,7 +86,7 @@ django.setup()
 from django.core.management import call_command
 from django.template import Context, Template
 from dashboard.api.v1 import api
-from dashboard.forms import empty_form, request_from
+from dashboard.forms import DEFAULTS, JobForm, request_from
 from dashboard.views.job.settings import settings_of
 from orchestrator.domain.job.combinations import refusals
 from orchestrator.domain.job.validation import read_fields
@@ -103,7 +103,7 @@ def drawn(tag):
 def shown(asked):
     return dict(settings_of(SimpleNamespace(typed_spec=asked, recipe="r", code=None)))
 
-form = empty_form(recipe="r", cluster="lab")
+form = JobForm(DEFAULTS | {"recipe": "r", "cluster": "lab"})
 asked = {"name": "t", "strategy": "multi_worker_mirrored"}
 schema = api.get_openapi_schema()["components"]["schemas"]
 call_command("makemigrations", check_changes=True, dry_run=True, verbosity=0)

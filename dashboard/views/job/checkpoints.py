@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from orchestrator.queries import checkpoints
-from orchestrator.queries.rows import Checkpoint, Job
+from orchestrator.queries.rows import Checkpoint
 from worker_agent.protocol.job.job_spec import JobSpec, keeps_checkpoints
 
 
@@ -28,8 +27,3 @@ class CheckpointList:
     def newest_usable(self) -> Checkpoint | None:
         """The one that a new job would go on from, or None."""
         return next((row for row in self.rows if row.usable), None)
-
-
-def checkpoints_of(job: Job) -> CheckpointList:
-    """The checkpoints of a job as its page shows them."""
-    return CheckpointList(checkpoints.of_job(job), job.typed_spec)

@@ -10,12 +10,14 @@ from itertools import accumulate
 from django.conf import settings
 
 from dashboard.templatetags.trainyard import MISSING, figure, group, replica_name
-from dashboard.views.job.checkpoints import checkpoints_of
+from dashboard.views.job.checkpoints import CheckpointList
 from dashboard.views.job.pausing import pausing_of
 from dashboard.views.job.strategy import strategy_panel
 from dashboard.views.job.timeline import timeline_of
 from dashboard.views.job.words import JobRow, failure_of, is_over, may_change
 from dashboard.views.tiles import Tile
+from orchestrator.domain.words import counted
+from orchestrator.queries import checkpoints as checkpoint_queries
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import restarts, telemetry
 from orchestrator.queries.rows import Job, Replica, User
@@ -66,7 +68,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
         rows.sort(key=lambda row: row.replica.outcome not in ("failed", "lost"))
     restarted = restarts.of_job(job)
     row, changeable, over = JobRow.of(job, now=now), may_change(job, user), is_over(job)
-    checkpoints = checkpoints_of(job)
+    checkpoints = CheckpointList(checkpoint_queries.of_job(job), job.typed_spec)
     began_at = present.resumed_step if present else None
     return {
         "job": job,
@@ -122,6 +124,8 @@ def _in_order(job: Job) -> list[Replica]:
 
 def _replica_row(replica: Replica, place: int) -> ReplicaRow:
     beat = _beat_of(replica)
+    # What it said after another process had been launched in its place.
+    refused = f"{counted(replica.refused, 'late record')} refused" if replica.refused else ""
     return ReplicaRow(
         replica=replica,
         place=place,
@@ -131,7 +135,7 @@ def _replica_row(replica: Replica, place: int) -> ReplicaRow:
         devices=_devices(replica),
         cpu=beat.cpu_percent if beat else None,
         memory=beat.memory_bytes if beat else None,
-        ending=", ".join(filter(None, [_ending(replica), _refused(replica)])),
+        ending=", ".join(filter(None, [_ending(replica), refused])),
         tf_config=_marked(replica),
     )
 
@@ -165,18 +169,12 @@ def _ending(replica: Replica) -> str:
     return ""
 
 
-def _refused(replica: Replica) -> str:
-    """What it said after another process had been launched in its place."""
-    return f"{replica.refused} late record{'s' if replica.refused > 1 else ''} refused" if replica.refused else ""
-
-
 def _marked(replica: Replica) -> dict[str, str] | None:
     """`TF_CONFIG` as text, cut at the replica's own address, so that the page can mark it."""
     if not replica.tf_config:
         return None
     text, own = json.dumps(replica.tf_config, indent=2), f"{replica.host}:{replica.port}"
-    before, found, after = text.partition(own)
-    return {"before": before, "own": found, "after": after}
+    return dict(zip(("before", "own", "after"), text.partition(own), strict=True))
 
 
 def _tiles(job: Job, gang: list[Replica]) -> list[Tile]:
@@ -245,10 +243,10 @@ def _metric_tile(job: Job, name: str, values: list[float]) -> Tile:
     if share:
         shown, unit = f"{value * 100:.1f}" if isinstance(value, int | float) else shown, "%"
     note = f"epoch {job.epoch} of {job.epochs}"
-    return Tile(metric_title(name), shown, unit, note, key="metric", values=values)
+    return Tile(_metric_title(name), shown, unit, note, key="metric", values=values)
 
 
-def metric_title(name: str) -> str:
+def _metric_title(name: str) -> str:
     """`val_accuracy` as people say it."""
     validation = name.startswith("val_")
     words = name.removeprefix("val_").replace("_", " ")

@@ -7,8 +7,9 @@ from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
-from dashboard.downloads import attachment, bytes_attachment, text_attachment
+from dashboard.downloads import attachment, bytes_attachment
 from dashboard.requests import SignedIn
+from dashboard.tones import EVENT_STATES
 from dashboard.views.answers import View, page
 from dashboard.views.job.contents import printed_lines, state_of
 from dashboard.views.job.settings import settings_of
@@ -33,6 +34,7 @@ def job(request: SignedIn, job_id: int) -> HttpResponse:
     context = state_of(found, request.user) | {
         "settings": settings_of(found),
         "events": job_queries.events(found, limit=EVENTS_PRINTED),
+        "event_states": EVENT_STATES,
         "lines": printed_lines(found, limit=LINES_PRINTED),
     }
     return render(request, "dashboard/job/page.html", context)
@@ -99,13 +101,14 @@ def job_log(request: SignedIn, job_id: int) -> HttpResponseBase:
     found, name = job_queries.get(request.user, job_id), request.GET.get("replica", "")
     replica = job_queries.replica_named(found, name)
 
-    def slices() -> Iterator[str]:
+    def slices() -> Iterator[bytes]:
         offset = 0
         while (part := telemetry.log(found, replica=name, offset=offset, limit=LOG_SLICE_BYTES)).text:
-            yield part.text
+            yield part.text.encode()
             offset = part.next
 
-    return text_attachment(request, slices(), name=f"j-{found.pk}-{replica.role}-{replica.index}.log")
+    name_of_file = f"j-{found.pk}-{replica.role}-{replica.index}.log"
+    return bytes_attachment(request, slices(), name=name_of_file, kind="text/plain; charset=utf-8")
 
 
 @require_safe

@@ -1,4 +1,4 @@
-"""What pausing a job means, and what a paused one waits for, in words. For `job_page.py`."""
+"""What pausing a job means, and what a paused one waits for, in words. For `contents.py`."""
 
 from django.conf import settings
 

@@ -3,11 +3,12 @@
 Facts are a process's own words, so any shape of them is possible: what cannot be read is left out, never raised.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from dashboard.forms import mapping_of
-from dashboard.templatetags.trainyard import filesize, group, replica_name
+from dashboard.templatetags.trainyard import MISSING, filesize, group, replica_name
 from orchestrator.domain.words import counted
 from orchestrator.queries import telemetry
 from orchestrator.queries.rows import Job, Replica
@@ -20,26 +21,34 @@ UNSHARDED = "unsharded"
 TEXT_CHARS = 300
 ROLES = {Role.CHIEF: "chief", Role.WORKER: "worker", Role.PS: "parameter server"}
 
+Facts = Mapping[str, object]
+Row = TypeVar("Row")
+
+# The columns that hold numbers, by their names.
+NUMBERS = (
+    *("Parameters", "Held by a process", "Variables", "Held", "Updates", "Share", "Parts"),
+    *("Parameters held", "Peak memory"),
+)
+
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the panel. `numbers` are the places of columns that hold numbers; `left_out` counts rows not shown."""
+    """A table of the panel; `left_out` counts rows not shown."""
 
     title: str
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
-    numbers: frozenset[int] = frozenset()
     left_out: int = 0
-
-    @property
-    def cells(self) -> list[list[tuple[str, bool]]]:
-        """The rows, each cell with whether it is a number."""
-        return [[(text, place in self.numbers) for place, text in enumerate(row)] for row in self.rows]
 
     @property
     def columns(self) -> list[tuple[str, bool]]:
         """The head, each name with whether its column holds numbers."""
-        return [(text, place in self.numbers) for place, text in enumerate(self.head)]
+        return [(name, name in NUMBERS) for name in self.head]
+
+    @property
+    def cells(self) -> list[list[tuple[str, bool]]]:
+        """The rows, each cell with whether it is a number."""
+        return [[(text, name in NUMBERS) for text, name in zip(row, self.head, strict=True)] for row in self.rows]
 
 
 @dataclass(frozen=True)
@@ -63,24 +72,16 @@ def strategy_panel(job: Job, gang: list[Replica]) -> StrategyPanel:
     title, summary = label(job.strategy), row.summary if row else ""
     if not known:
         return StrategyPanel(title, summary)
-    rows = [*_sync(known), *_model(known), *_measured(job), *_stages_said(known), *_data(known), *_resumed(known)]
-    tables = [
-        _stages(known, gang),
-        _layouts(known),
-        _loads(known),
-        _updates(known),
-        _partitioned(known),
-        _processes(told),
-    ]
+    rows = [*_model_and_gang(known), *_measured(job), *_course(known)]
     return StrategyPanel(
         title,
         summary,
         [(name, value[:TEXT_CHARS]) for name, value in rows if value],
-        [table for table in tables if table is not None],
+        [table for table in _tables(known, told, gang) if table is not None],
     )
 
 
-def _sync(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
+def _model_and_gang(known: Facts) -> Iterable[tuple[str, str]]:
     gang = mapping_of(known.get("gang"))
     told = [(gang.get(role), noun) for role, noun in ROLES.items()]
     yield "Gang", ", ".join(counted(number, noun) for number, noun in told if isinstance(number, int))
@@ -92,9 +93,6 @@ def _sync(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     yield "Mesh", f"{' × '.join(sizes.values())} ({' × '.join(sizes)})" if sizes else ""
     passes = known.get("accumulation")
     yield "Accumulation", f"{_count(passes)} passes per step" if _number(passes, 0) > 1 else ""
-
-
-def _model(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     yield "Keras", _text(known.get("keras"))
     precision = _text(known.get("precision"))
     yield "Precision", "" if precision == "float32" else precision.replace("_", " ")
@@ -115,14 +113,11 @@ def _measured(job: Job) -> Iterable[tuple[str, str]]:
         yield "Idle share, measured", f"{bubble * 100:.0f} % of a step, measured once, in the first steps"
 
 
-def _stages_said(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
+def _course(known: Facts) -> Iterable[tuple[str, str]]:
     yield "Micro-batches", _count(known.get("micro_batches"))
     ideal, overlap = known.get("bubble"), known.get("overlap")
     yield "Idle share, at best", f"{_number(ideal, 0) * 100:.0f} % of a step" if _is_number(ideal) else ""
     yield "Overlap reached", f"{_number(overlap, 0) * 100:.0f} %" if _is_number(overlap) else _text(overlap)
-
-
-def _data(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     sharding = mapping_of(known.get("sharding"))
     policy, reason = _text(sharding.get("policy")), _text(sharding.get("reason"))
     files = _count(sharding.get("files"))
@@ -130,40 +125,80 @@ def _data(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     said = {each.value: each.label for each in Sharding}.get(policy.lower(), policy)
     why = f". {reason[:1].upper()}{reason[1:]}" if reason else ""
     yield "Data", f"{said}{many}{why}" if policy else ""
-
-
-def _resumed(known: Mapping[str, object]) -> Iterable[tuple[str, str]]:
     resumed = mapping_of(known.get("resumed"))
     step, checkpoint = _count(resumed.get("step")), _text(resumed.get("checkpoint"))
     yield "Started from", f"step {step} (checkpoint {checkpoint})" if step and checkpoint else ""
 
 
-def _stages(known: Mapping[str, object], gang: list[Replica]) -> Table | None:
+def _tables(known: Facts, told: list[tuple[str, Facts]], gang: list[Replica]) -> Iterable[Table | None]:
     nodes = {str(replica.index): replica.node_name for replica in gang}
-    rows = [
-        (
-            f"stage {_text(each.get('stage'))}",
-            nodes.get(_text(each.get("worker")), ""),
-            _text(each.get("device")),
-            _list(each.get("layers")),
-            _count(each.get("parameters")),
-        )
-        for each in _mappings(known.get("stages"))
-    ]
-    return _table("Stages", ("Stage", "Node", "Device", "Layers", "Parameters"), rows, {4})
+    yield _table(
+        "Stages",
+        _mappings(known.get("stages")),
+        {
+            "Stage": lambda each: f"stage {_text(each.get('stage'))}",
+            "Node": lambda each: nodes.get(_text(each.get("worker")), ""),
+            "Device": lambda each: _text(each.get("device")),
+            "Layers": lambda each: _list(each.get("layers")),
+            "Parameters": lambda each: _count(each.get("parameters")),
+        },
+    )
+    yield _table(
+        "Layouts",
+        _mappings(known.get("layouts")),
+        {
+            "Variable": lambda each: _text(each.get("variable")),
+            "Shape": lambda each: _list(each.get("shape"), " × "),
+            "Split over": lambda each: _split_over(each.get("shape"), each.get("layout")),
+            "Held by a process": lambda each: _bytes(each.get("bytes_here")),
+        },
+    )
+    yield _table(
+        "Load of the parameter servers",
+        _mappings(known.get("ps_load")),
+        {
+            "Server": lambda each: _ps(each.get("ps")),
+            "Variables": lambda each: _count(each.get("variables")),
+            "Held": lambda each: _bytes(each.get("bytes")),
+        },
+    )
+    # What each worker has done of the training under parameter servers; told at the end of every epoch.
+    counts = known.get("steps_of_workers")
+    made = [_number(each, 0) for each in counts] if isinstance(counts, list) else []
+    yield _table(
+        "Updates by each worker",
+        list(enumerate(made)),
+        {
+            "Worker": lambda each: f"worker {each[0]}",
+            "Updates": lambda each: _count(each[1]),
+            "Share": lambda each: f"{each[1] / sum(made) * 100:.0f} %" if sum(made) else "",
+        },
+    )
+    yield _table(
+        "Split variables",
+        _mappings(known.get("partitioned")),
+        {"Variable": lambda each: _text(each.get("variable")), "Parts": lambda each: _list(each.get("parts"))},
+    )
+    yield _table(
+        "Memory per process",
+        [(who, facts) for who, facts in told if facts.keys() & {"devices", "parameters", "memory_bytes"}],
+        {
+            "Process": lambda each: each[0],
+            "Computes on": lambda each: _devices(each[1].get("devices")),
+            "Parameters held": lambda each: _count(each[1].get("parameters")),
+            "Peak memory": lambda each: _bytes(each[1].get("memory_bytes")),
+        },
+    )
 
 
-def _layouts(known: Mapping[str, object]) -> Table | None:
-    rows = [
-        (
-            _text(each.get("variable")),
-            _list(each.get("shape"), " × "),
-            _split_over(each.get("shape"), each.get("layout")),
-            _bytes(each.get("bytes_here")),
-        )
-        for each in _mappings(known.get("layouts"))
-    ]
-    return _table("Layouts", ("Variable", "Shape", "Split over", "Held by a process"), rows, {3})
+def _table(title: str, rows: Sequence[Row], columns: Mapping[str, Callable[[Row], str]]) -> Table | None:
+    """Without the columns in which nothing stands; None if that is so in all."""
+    written = {name: [text_of(row)[:TEXT_CHARS] for row in rows] for name, text_of in columns.items()}
+    kept = {name: texts for name, texts in written.items() if any(texts)}
+    if not kept:
+        return None
+    lines = [tuple(text or MISSING for text in line) for line in zip(*kept.values(), strict=True)]
+    return Table(title, tuple(kept), lines[:ROWS_SHOWN], max(0, len(lines) - ROWS_SHOWN))
 
 
 def _split_over(shape: object, layout: object) -> str:
@@ -172,59 +207,6 @@ def _split_over(shape: object, layout: object) -> str:
         return _list(layout)
     pairs = zip(map(_text, shape), map(_text, layout), strict=True)
     return ", ".join(f"{size} over {axis}" for size, axis in pairs if axis not in ("", UNSHARDED))
-
-
-def _loads(known: Mapping[str, object]) -> Table | None:
-    rows = [
-        (_ps(each.get("ps")), _count(each.get("variables")), _bytes(each.get("bytes")))
-        for each in _mappings(known.get("ps_load"))
-    ]
-    return _table("Load of the parameter servers", ("Server", "Variables", "Held"), rows, {1, 2})
-
-
-def _updates(known: Mapping[str, object]) -> Table | None:
-    """What each worker has done of the training under parameter servers; told at the end of every epoch."""
-    counts = known.get("steps_of_workers")
-    made = [_number(each, 0) for each in counts] if isinstance(counts, list) else []
-    rows = [
-        (f"worker {place}", _count(number), f"{number / sum(made) * 100:.0f} %" if sum(made) else "")
-        for place, number in enumerate(made)
-    ]
-    return _table("Updates by each worker", ("Worker", "Updates", "Share"), rows, {1, 2})
-
-
-def _partitioned(known: Mapping[str, object]) -> Table | None:
-    rows = [(_text(each.get("variable")), _list(each.get("parts"))) for each in _mappings(known.get("partitioned"))]
-    return _table("Split variables", ("Variable", "Parts"), rows, {1})
-
-
-def _processes(told: list[tuple[str, Mapping[str, object]]]) -> Table | None:
-    rows = [
-        (
-            who,
-            _devices(facts.get("devices")),
-            _count(facts.get("parameters")),
-            _bytes(facts.get("memory_bytes")),
-        )
-        for who, facts in told
-        if any(name in facts for name in ("devices", "parameters", "memory_bytes"))
-    ]
-    head = ("Process", "Computes on", "Parameters held", "Peak memory")
-    return _table("Memory per process", head, rows, {2, 3})
-
-
-def _table(title: str, head: tuple[str, ...], rows: Sequence[tuple[str, ...]], numbers: set[int]) -> Table | None:
-    """Without the columns in which nothing stands; None without rows."""
-    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
-    if not rows or not kept:
-        return None
-    return Table(
-        title,
-        tuple(head[place] for place in kept),
-        [tuple(row[place][:TEXT_CHARS] or "–" for place in kept) for row in rows[:ROWS_SHOWN]],  # noqa: RUF001
-        frozenset(kept.index(place) for place in numbers if place in kept),
-        max(0, len(rows) - ROWS_SHOWN),
-    )
 
 
 def _last(views: Iterable[telemetry.SeriesView], attempt: int) -> float | None:
@@ -241,11 +223,11 @@ def _number(value: object, default: float) -> float:
 
 
 def _count(value: object) -> str:
-    return str(group(value)) if _is_number(value) else ""
+    return group(value) if _is_number(value) else ""
 
 
 def _bytes(value: object) -> str:
-    return str(filesize(value)) if _is_number(value) else ""
+    return filesize(value) if _is_number(value) else ""
 
 
 def _text(value: object) -> str:
@@ -266,5 +248,5 @@ def _ps(value: object) -> str:
     return f"ps {value}" if isinstance(value, int) else replica_name(_text(value))
 
 
-def _mappings(value: object) -> list[Mapping[str, object]]:
+def _mappings(value: object) -> list[Facts]:
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from dashboard.templatetags.trainyard import replica_name
 from dashboard.views.job.words import is_over
+from orchestrator.domain.words import counted
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries.rows import Attempt, Job, Replica
 
@@ -131,7 +132,7 @@ def _anchor(share: float) -> str:
 
 def _told(attempts: list[Attempt], rows: int) -> str:
     said = [f"Attempt {each.number}" + (f" ended: {_ending(each)}" if each.ended_at else "") for each in attempts]
-    return f"{rows} replica{'s' * (rows != 1)} over time. {'. '.join(said)}."
+    return f"{counted(rows, 'replica')} over time. {'. '.join(said)}."
 
 
 def _ending(attempt: Attempt) -> str:

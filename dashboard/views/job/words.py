@@ -13,6 +13,7 @@ from worker_agent.protocol.causes import Blame, row_of
 from worker_agent.protocol.job.gang_shape import device_count
 from worker_agent.protocol.states import Cause, JobStatus
 
+# Jobs that are not simply on their way or done: their rows say why.
 SAYS_WHY = frozenset(JobStatus) - {JobStatus.LAUNCHING, JobStatus.RUNNING, JobStatus.SUCCEEDED}
 
 
@@ -38,27 +39,19 @@ class JobRow:
         waiting = job.status == JobStatus.SUBMITTED
         began = first_at_work(job)
         since = job.created_at if waiting else began or job.created_at
+        note = job.waiting_for if waiting else headline(job.reason) if job.status in SAYS_WHY else ""
         span = duration(((job.ended_at or now) - since).total_seconds())
         return cls(
             job=job,
             percent=None if progress is None else progress * 100,
             remaining_s=remaining_s(job, now=now),
             loss=job.metrics.get("loss"),
-            note=note_of(job),
+            note=note,
             devices=device_count(job.typed_spec),
             began=began,
             started=since,
             lasted=f"waits {span}" if waiting else span,
         )
-
-
-def note_of(job: Job) -> str:
-    """What a list adds to a job that is not simply running or done: what it waits for, or why it ended."""
-    if job.status == JobStatus.SUBMITTED:
-        return job.waiting_for
-    if job.status in SAYS_WHY:
-        return headline(job.reason)
-    return ""
 
 
 def failure_of(job: Job, gang: Sequence[Replica], *, blame: str) -> dict[str, str] | None:

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.urls import reverse
-
+from dashboard.templatetags.trainyard import MISSING, duration
 from dashboard.tones import HEAT_TONES, tone_of_heat
 from dashboard.views.tiles import Tile
 from orchestrator.domain.words import counted
@@ -16,16 +15,8 @@ from orchestrator.queries.telemetry import LoadView
 from worker_agent.protocol.reports import Device, GpuSample
 
 GB, MB = 1_000_000_000, 1_000_000
-TIMES, MISSING = "\u00d7", "\u2013"
+TIMES = "\u00d7"
 NOUNS = {"gpu": "GPU", "cpu": "CPU slot"}
-
-
-@dataclass(frozen=True)
-class Span:
-    """How long ago something was, in words, and the moment itself for the page to count on from."""
-
-    at: datetime | None
-    text: str
 
 
 @dataclass(frozen=True)
@@ -41,14 +32,7 @@ class NodeRow:
     memory: str
     curve: list[float]
     jobs: int
-    beat: Span
-
-
-def rows(
-    nodes: Iterable[Node], slots: Mapping[str, list[Slot]], curves: Mapping[str, list[float]], *, now: datetime
-) -> list[NodeRow]:
-    """One row per node, in the given order; `curves` is the recent CPU load by node id."""
-    return [_row(node, slots.get(node.pk, []), curves.get(node.pk, []), now) for node in nodes]
+    beat: str
 
 
 def counts(slots: Mapping[str, list[Slot]]) -> dict[str, int]:
@@ -59,16 +43,11 @@ def counts(slots: Mapping[str, list[Slot]]) -> dict[str, int]:
 
 def devices_in_words(devices: Iterable[Device]) -> str:
     """`8 x NVIDIA A100` with the sign for times, `4 CPU slots`."""
-    found = Counter((device.kind, device.name) for device in devices)
-    by_kind: dict[str, Counter[str]] = {}
-    for (kind, name), number in found.items():
-        by_kind.setdefault(kind, Counter())[name] += number
-    parts = []
-    for kind, names in by_kind.items():
-        if kind == "gpu":
-            parts += [f"{number} {TIMES} {name}" for name, number in names.items()]
-        else:
-            parts.append(counted(sum(names.values()), NOUNS.get(kind, kind)))
+    found = Counter((device.kind, device.name if device.kind == "gpu" else "") for device in devices)
+    parts = [
+        f"{number} {TIMES} {name}" if name else counted(number, NOUNS.get(kind, kind))
+        for (kind, name), number in found.items()
+    ]
     return ", ".join(parts) or "no devices"
 
 
@@ -78,20 +57,9 @@ def devices_total(nodes: Iterable[Node]) -> str:
     return ", ".join(counted(found[kind], NOUNS[kind]) for kind in NOUNS if found[kind]) or "no devices"
 
 
-def ago(moment: datetime | None, now: datetime) -> Span:
-    """`2 s ago`, as the page's script writes it too."""
-    if moment is None:
-        return Span(None, "never")
-    seconds = max(0, int((now - moment).total_seconds()))
-    if seconds < 100:
-        return Span(moment, f"{seconds} s ago")
-    minutes = seconds // 60
-    if minutes < 60:
-        return Span(moment, f"{minutes} min ago")
-    hours = minutes // 60
-    if hours < 48:
-        return Span(moment, f"{hours} h {minutes % 60:02d} min ago")
-    return Span(moment, f"{hours // 24} days ago")
+def ago(moment: datetime | None, now: datetime) -> str:
+    """`2 s ago`, as the page's script counts it on."""
+    return f"{duration((now - moment).total_seconds())} ago" if moment else "never"
 
 
 def load_of(node: Node) -> dict[str, str]:
@@ -107,7 +75,8 @@ def load_of(node: Node) -> dict[str, str]:
     }
 
 
-def _row(node: Node, slots: list[Slot], curve: list[float], now: datetime) -> NodeRow:
+def row(node: Node, slots: list[Slot], curve: list[float], *, now: datetime) -> NodeRow:
+    """A node with its devices and its recent CPU load."""
     free = sum(slot.state == "free" for slot in slots)
     holders = {slot.holder.job_id for slot in slots if slot.holder is not None}
     explained = node.state != "ready" and node.state_reason
@@ -160,7 +129,6 @@ class DeviceTile:
 
     slot: Slot
     title: str
-    job_url: str
     reading: dict[str, float | str] | None
 
 
@@ -168,16 +136,14 @@ def device_tiles(node: Node, slots: Iterable[Slot]) -> list[DeviceTile]:
     """The devices of one node, in order."""
     readings = {gpu.index: gpu for gpu in node.load.gpus} if node.load else {}
     memory = {device.index: device.memory_bytes for device in node.devices}
-    return [_tile(slot, readings.get(slot.index), memory[slot.index]) for slot in slots]
-
-
-def _tile(slot: Slot, gpu: GpuSample | None, memory_bytes: int) -> DeviceTile:
-    return DeviceTile(
-        slot=slot,
-        title=f"{NOUNS.get(slot.kind, slot.kind)} {slot.index}",
-        job_url=reverse("job", args=[slot.holder.job_id]) if slot.holder else "",
-        reading=_reading(gpu, memory_bytes) if gpu else None,
-    )
+    return [
+        DeviceTile(
+            slot,
+            f"{NOUNS.get(slot.kind, slot.kind)} {slot.index}",
+            _reading(readings[slot.index], memory[slot.index]) if slot.index in readings else None,
+        )
+        for slot in slots
+    ]
 
 
 def _reading(gpu: GpuSample, memory_bytes: int) -> dict[str, float | str]:

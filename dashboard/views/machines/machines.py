@@ -108,9 +108,9 @@ def _nodes_state(request: SignedIn, nodes: list[Node]) -> dict[str, object]:
     slots = machines.slots(nodes)
     load = telemetry.load(nodes, names=["cpu_percent"], seconds=CURVE_S, points=CURVE_POINTS)
     curves = {node_id: series["cpu_percent"].values for node_id, series in load.items() if "cpu_percent" in series}
-    rows = machine_rows.rows(nodes, slots, curves, now=datetime.now(UTC))
+    now = datetime.now(UTC)
     return {
-        "rows": rows,
+        "rows": [machine_rows.row(node, slots[node.pk], curves.get(node.pk, []), now=now) for node in nodes],
         "devices_total": machine_rows.devices_total(nodes),
         "counts": machine_rows.counts(slots),
         "any_gpu": any(slot.kind == "gpu" for own in slots.values() for slot in own),

@@ -30,6 +30,13 @@ DONE = {
     "rename": "The node is now called {name}.",
     "remove": "{name} is removed. Its agent is refused from now on.",
 }
+ACTS: dict[str, Callable[..., object]] = {
+    "cordon": node_services.cordon,
+    "uncordon": node_services.uncordon,
+    "drain": node_services.drain,
+    "reclaim": dirty.reclaim,
+    "remove": node_services.remove,
+}
 
 
 @require_safe
@@ -74,18 +81,8 @@ def _carry_out(request: SignedIn, found: Node, action: str) -> str:
         name = request.POST.get("name", "").strip()
         node_services.rename(node_id=found.pk, name=name, by=request.user)
         return name
-    if action == "uncordon":
-        node_services.uncordon(node_id=found.pk, by=request.user)
-    else:
-        acts = {
-            "cordon": node_services.cordon,
-            "drain": node_services.drain,
-            "reclaim": dirty.reclaim,
-            "remove": node_services.remove,
-        }
-        act: Callable[..., object] = acts[action]
-        act(node_id=found.pk, by=request.user, reason=reason)
-    return str(found.name)
+    ACTS[action](node_id=found.pk, by=request.user, reason=reason)
+    return found.name
 
 
 def _state(request: SignedIn, node_id: str) -> dict[str, object]:

@@ -18,7 +18,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from dashboard.forms import JobForm, cloned_form, empty_form, request_from, typed_form
+from dashboard.forms import DEFAULTS, JobForm, cloned_form, request_from, typed_form
 from dashboard.requests import SignedIn
 from dashboard.views.answers import page, wants_json
 from dashboard.views.new_job.panel import panel
@@ -26,16 +26,16 @@ from orchestrator import catalogue
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import machines
 from orchestrator.queries.errors import NotFound
-from orchestrator.queries.rows import Node, User
-from orchestrator.services.errors import Conflict, Forbidden
+from orchestrator.queries.rows import User
+from orchestrator.services.errors import Conflict, FieldError, Forbidden
 from orchestrator.services.jobs import jobs, submission
 from orchestrator.services.jobs.submission import Checked
 from orchestrator.services.programs import programs
 from worker_agent.protocol.job.strategies import STRATEGIES
+from worker_agent.protocol.states import NodeState
 
 FIRST_RECIPE = "digits_cnn"
 NOTHING_GIVEN = {"upload": "Choose a .py or .zip file.", "git": "Give the address of a repository."}
-SOURCE_FIELDS = {"upload": "upload", "git": "git_url"}
 VIEWER = "Your role is viewer: you may look at everything, but not start jobs. An administrator can change your role."
 
 
@@ -130,12 +130,9 @@ def _clusters(user: User) -> list[tuple[str, str]]:
     """The choice of clusters, each with the devices that are free in it."""
     nodes = machines.nodes(user)
     slots = machines.slots(nodes)
-    free = Counter(node.cluster.name for node in nodes for slot in slots[node.pk] if _usable(node, slot))
+    ready = [node for node in nodes if node.state == NodeState.READY]
+    free = Counter(node.cluster.name for node in ready for slot in slots[node.pk] if slot.state == "free")
     return [(each.name, f"{each.name} ({free[each.name]} free)") for each in machines.clusters(user)]
-
-
-def _usable(node: Node, slot: machines.Slot) -> bool:
-    return node.state == "ready" and slot.state == "free"
 
 
 def _first(request: SignedIn) -> Read:
@@ -146,7 +143,7 @@ def _first(request: SignedIn) -> Read:
         recipes = [entry.name for entry in catalogue.entries()]
         asked = request.GET.get("recipe", "")
         recipe = next((name for name in (asked, FIRST_RECIPE) if name in recipes), next(iter(recipes), ""))
-        form = empty_form(recipe=recipe, cluster=_first_cluster(request.user))
+        form = JobForm(DEFAULTS | {"recipe": recipe, "cluster": _first_cluster(request.user)})
     return _understood(form, _code_of(form, None), request.user)
 
 
@@ -207,7 +204,7 @@ def _understood(form: JobForm, carried: dict[str, object] | None, user: User) ->
     elif form.source == "upload":
         form.values |= {"kept": "", "kept_name": ""}
     if carried is None and form.source in NOTHING_GIVEN:
-        form.errors[SOURCE_FIELDS[form.source]] = NOTHING_GIVEN[form.source]
+        form.refuse([FieldError("code", NOTHING_GIVEN[form.source])])
     declared = program.info.params if program.info else ()
     form.declare(declared)
     request = request_from(form, code=carried, declared=declared)
@@ -236,5 +233,5 @@ def _program_key(read: Read) -> str:
 
 
 def _must_run_jobs(request: SignedIn) -> None:
-    if not getattr(request.user, "may_run_jobs", False):
+    if not request.user.may_run_jobs:
         raise Forbidden(VIEWER)

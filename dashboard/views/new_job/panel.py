@@ -3,6 +3,8 @@
 import json
 from dataclasses import dataclass, field
 
+from django.template.defaultfilters import pluralize
+
 from dashboard.forms import JobForm
 from dashboard.labels import in_labels
 from dashboard.templatetags.trainyard import group
@@ -10,7 +12,6 @@ from orchestrator.domain.job.batching import BatchPlan
 from orchestrator.domain.placement.planning import NodeView, PlannedReplica
 from orchestrator.domain.words import counted
 from orchestrator.services.jobs.submission import Checked
-from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.choices import LrScaling
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.script_text import runs_script
@@ -50,13 +51,10 @@ class Panel:
     `product` is the arithmetic of a step as (sign before it, number, what it counts), `rows` what follows from it.
     """
 
-    batch: BatchPlan | None
+    checked: Checked
     product: list[tuple[str, int, str]]
     rows: list[tuple[str, str]]
-    script: bool
-    findings: tuple[Finding, ...]
     indivisible: str
-    nearest: tuple[int, ...]
     tone: str
     say: str
     nodes: list[NodeMap] = field(default_factory=list)
@@ -64,7 +62,6 @@ class Panel:
     configs: list[tuple[str, str]] = field(default_factory=list)
     configs_left_out: int = 0
     ports_chosen: bool = False
-    processes: int = 0
 
     @property
     def any_closed(self) -> bool:
@@ -83,13 +80,10 @@ def panel(found: Checked, form: JobForm) -> Panel:
         if replica.tf_config is not None
     ]
     return Panel(
-        batch=found.batch,
+        checked=found,
         product=_product(found.batch, _split(found)) if found.batch else [],
         rows=_rows(found.batch, _split(found), form.values["lr_scaling"]) if found.batch else _script_rows(found, form),
-        script=form.script,
-        findings=found.findings,
         indivisible="" if found.batch else form.errors.get("global_batch_size", ""),
-        nearest=found.nearest,
         tone=tone,
         say=say,
         nodes=[_node_map(node, found.placement) for node in nodes[:NODES_SHOWN]],
@@ -97,7 +91,6 @@ def panel(found: Checked, form: JobForm) -> Panel:
         configs=configs[:CONFIGS_SHOWN],
         configs_left_out=max(0, len(configs) - CONFIGS_SHOWN),
         ports_chosen=found.asked is not None and not found.asked.tf_config,
-        processes=len(found.placement),
     )
 
 
@@ -112,21 +105,21 @@ def _product(batch: BatchPlan, split: Split) -> list[tuple[str, int, str]]:
     if split is Split.ONE_WORKER:
         return [
             ("", batch.global_batch_size, "examples per update"),
-            ("×", batch.workers, f"{_word(batch.workers, 'worker')}, each on its own"),
+            ("×", batch.workers, f"worker{pluralize(batch.workers)}, each on its own"),
         ]
     if split is Split.STAGES:
         return [
             ("", batch.per_part, "per micro-batch"),
-            ("×", batch.parts, _word(batch.parts, "micro-batch", "es")),
+            ("×", batch.parts, f"micro-batch{pluralize(batch.parts, 'es')}"),
             whole,
         ]
     if split is Split.CORES:
         return [("", batch.global_batch_size, "examples, over the cores of the TPU")]
     if split is Split.GROUPS:
         groups = batch.replicas_in_sync
-        return [("", batch.per_replica, "per group"), ("×", groups, f"{_word(groups, 'group')} of devices"), whole]
-    devices = ("×", batch.devices_per_worker, _word(batch.devices_per_worker, "device"))
-    return [first, *passes, devices, ("×", batch.workers, _word(batch.workers, "worker")), whole]
+        return [("", batch.per_replica, "per group"), ("×", groups, f"group{pluralize(groups)} of devices"), whole]
+    devices = ("×", batch.devices_per_worker, f"device{pluralize(batch.devices_per_worker)}")
+    return [first, *passes, devices, ("×", batch.workers, f"worker{pluralize(batch.workers)}"), whole]
 
 
 def _rows(batch: BatchPlan, split: Split, scaling: str) -> list[tuple[str, str]]:
@@ -146,7 +139,7 @@ def _rows(batch: BatchPlan, split: Split, scaling: str) -> list[tuple[str, str]]
         factor = f"√{replicas}" if scaling == LrScaling.SQRT else str(replicas)
         rows.append(("Learning rate", f"{base:g} × {factor} = {rate:g}"))
     if batch.warmup_epochs:
-        rows.append(("Reached over", f"the first {batch.warmup_epochs:g} {_word(batch.warmup_epochs, 'epoch')}"))
+        rows.append(("Reached over", f"the first {batch.warmup_epochs:g} epoch{pluralize(batch.warmup_epochs)}"))
     return rows
 
 
@@ -162,16 +155,11 @@ def _script_rows(found: Checked, form: JobForm) -> list[tuple[str, str]]:
     return rows
 
 
-def _word(number: float, noun: str, plural: str = "s") -> str:
-    return noun if number == 1 else noun + plural
-
-
 def _verdict(found: Checked) -> tuple[str, str]:
     if found.placement:
         devices = sum(len(replica.devices) for replica in found.placement)
         nodes = len({replica.node_id for replica in found.placement})
-        say = f"{counted(devices, 'device')} on {counted(nodes, 'node')}, starts at once."
-        return "green", say
+        return "green", f"{counted(devices, 'device')} on {counted(nodes, 'node')}, starts at once."
     if found.waiting_for:
         return "amber", f"Has to wait: {found.waiting_for}"
     impossible = [in_labels(error.message) for error in found.errors if error.field in PLACE_FIELDS]
