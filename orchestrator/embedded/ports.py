@@ -20,7 +20,7 @@ def require_free(port: int) -> int:
     if port == 0:
         return any_free()
     try:
-        _bind(port)
+        socket.create_server((LOOPBACK, port)).close()
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise PortInUse(f"Port {port} on {LOOPBACK} cannot be used: {error.strerror}.") from None
@@ -33,7 +33,7 @@ def require_free(port: int) -> int:
 def is_free(port: int) -> bool:
     """Whether something could listen there now."""
     try:
-        _bind(port)
+        socket.create_server((LOOPBACK, port)).close()
     except OSError:
         return False
     return True
@@ -53,13 +53,6 @@ def training_range() -> tuple[int, int]:
     quiet = [first for first in starts if used.isdisjoint(range(first, first + TRAINING_COUNT))]
     first = secrets.choice(quiet or list(starts))
     return first, first + TRAINING_COUNT - 1
-
-
-def _bind(port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((LOOPBACK, port))
-        probe.listen(1)
 
 
 def _holder(port: int) -> str:

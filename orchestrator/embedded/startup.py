@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -77,6 +77,8 @@ class Installation:
         table = self._data / "processes.json"
         self._supervisor = Supervisor(root=root, logs=self._data / "logs", table=table, say=say)
         self._environment: dict[str, str] = {}
+        names = [f"node-{number}" for number in range(1, options.nodes + 1)]
+        self._agents = {name: processes.agent_folder(self._data, name) for name in names}
 
     def start(self) -> Entrance:
         """Bring everything up; raises `StartFailed` or `Stopped`."""
@@ -94,11 +96,11 @@ class Installation:
                 "node_lost_after_s": NODE_LOST_AFTER_S,
             },
         )
-        prepared = self._manage("prepare", *(part for name in self._nodes() for part in ("--agent", name)))
+        prepared = self._manage("prepare", *(part for name in self._agents for part in ("--agent", name)))
         self._say("Database, administrator and cluster are in place")
         for each in processes.control_plane(self._environment, port=self._port):
             self._supervisor.start(each)
-        self._until(self._web_answers, what="The web server", watch=("web",))
+        self._until(lambda: self._get("/readyz").is_success, what="The web server", watch=["web"])
         self._say(f"Web server answers on {self._url}")
         self._start_agents(prepared["tokens"])
         password = self._secrets.admin_password if prepared["password_is_ours"] else ""
@@ -133,52 +135,33 @@ class Installation:
         configuration = redis_server.write_configuration(self._data / "redis", port=port, password=password)
         self._supervisor.start(processes.redis(server, configuration))
         url = redis_server.url(port=port, password=password)
-
-        def answers() -> bool:
-            try:
-                with redis.Redis.from_url(url, socket_timeout=1) as client:
-                    return bool(client.ping())
-            except (RedisError, OSError):
-                return False
-
-        self._until(answers, what="Redis", watch=(processes.REDIS,))
+        with redis.Redis.from_url(url, socket_timeout=1) as client:
+            self._until(lambda: bool(client.ping()), what="Redis", watch=[processes.REDIS])
         self._say(f"Redis answers on {ports.LOOPBACK}:{port}")
         return url
 
     def _start_agents(self, tokens: Mapping[str, str]) -> None:
         environment = processes.agent_environment(self._own)
         redis_url = self._environment.get("TRAINYARD_AGENT_REDIS_URL") or self._environment["TRAINYARD_REDIS_URL"]
-        folders = {name: processes.agent_folder(self._data, name) for name in self._nodes()}
-        for name, data in folders.items():
+        for name, data in self._agents.items():
             data.mkdir(parents=True, exist_ok=True, mode=0o700)
             processes.tell_addresses(data, url=self._url, redis_url=redis_url)
             token = tokens.get(name, "")
             self._supervisor.start(processes.agent(name, environment, data=data, url=self._url, token=token))
-        self._until(
-            lambda: self._heard_of(map(processes.node_id, folders.values())), what="An agent", watch=tuple(folders)
-        )
-        if folders:
-            self._say(f"{len(folders)} local agent{'s' if len(folders) > 1 else ''} ready: {', '.join(folders)}")
+        self._until(self._hears_of_agents, what="An agent", watch=list(self._agents))
+        if names := list(self._agents):
+            self._say(f"{len(names)} local agent{'s' if len(names) > 1 else ''} ready: {', '.join(names)}")
 
-    def _nodes(self) -> tuple[str, ...]:
-        return tuple(f"node-{number}" for number in range(1, self._options.nodes + 1))
-
-    def _web_answers(self) -> bool:
-        try:
-            return httpx.get(f"{self._url}/readyz", timeout=3, trust_env=False).status_code == httpx.codes.OK
-        except httpx.HTTPError:
-            return False
-
-    def _heard_of(self, node_ids: Iterable[str]) -> bool:
-        """Whether the control plane has heard of all these nodes since it was started now."""
-        headers = {"Authorization": f"Bearer {self._secrets.api_token}"}
-        try:
-            answer = httpx.get(f"{self._url}/api/v1/nodes", headers=headers, timeout=3, trust_env=False)
-            answer.raise_for_status()
-        except httpx.HTTPError:
-            return False
-        seen = {node["id"]: node["last_seen_at"] for node in answer.json() if node["state"] != "lost"}
+    def _hears_of_agents(self) -> bool:
+        """Whether the control plane has heard of all of them since it was started now."""
+        nodes = self._get("/api/v1/nodes").json()
+        seen = {node["id"]: node["last_seen_at"] for node in nodes if node["state"] != "lost"}
+        node_ids = map(processes.node_id, self._agents.values())
         return all(datetime.fromisoformat(seen.get(each) or LONG_AGO) >= self._began for each in node_ids)
+
+    def _get(self, path: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self._secrets.api_token}"}
+        return httpx.get(f"{self._url}{path}", headers=headers, timeout=3, trust_env=False).raise_for_status()
 
     def _manage(self, *words: str) -> dict[str, dict[str, str]]:
         """Run a management command that answers with one JSON object."""
@@ -197,9 +180,10 @@ class Installation:
         answer: dict[str, dict[str, str]] = json.loads(output)
         return answer
 
-    def _until(self, ready: Callable[[], bool], *, what: str, watch: tuple[str, ...]) -> None:
+    def _until(self, ready: Callable[[], bool], *, what: str, watch: Sequence[str]) -> None:
+        """Until `ready` says so; what does not answer raises there, and is not ready."""
         deadline = time.monotonic() + START_LIMIT_S
-        while not ready():
+        while not _answers(ready):
             if self._stopping.wait(TICK_S):
                 raise Stopped
             self._supervisor.tick()
@@ -208,3 +192,10 @@ class Installation:
                 tails = "\n".join(f"--- {name}\n{self._supervisor.log_tail(name)}" for name in failing or watch)
                 how = "keeps ending" if failing else f"did not answer within {START_LIMIT_S:.0f} s"
                 raise StartFailed(f"{what} {how}.\n{tails}")
+
+
+def _answers(ready: Callable[[], bool]) -> bool:
+    try:
+        return ready()
+    except (httpx.HTTPError, RedisError, OSError):
+        return False

@@ -182,15 +182,8 @@ def naming(data: Path) -> list[psutil.Process]:
     """Processes whose command line names something in the data folder; never this one or its ancestors."""
     this = psutil.Process()
     spared = {this.pid, *(each.pid for each in this.parents())}
-    inside = f"{data}/"
-    found = []
-    for each in psutil.process_iter():
-        try:
-            if each.pid not in spared and any(inside in word for word in each.cmdline()):
-                found.append(each)
-        except psutil.Error:
-            continue
-    return found
+    running = [each for each in psutil.process_iter(["cmdline"]) if each.pid not in spared]
+    return [each for each in running if any(f"{data}/" in word for word in each.info["cmdline"] or [])]
 
 
 def _next_ended() -> int:

@@ -6,11 +6,11 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
+from orchestrator.domain.lifecycle import AGENT_AWAY
 from orchestrator.domain.placement.rehearsal import Verdict
 from orchestrator.models.jobs import Code, Job
 from orchestrator.models.machines import Cluster, Node
 from orchestrator.models.records import Command
-from worker_agent.protocol.states import NodeState
 
 
 class Preflight(models.Model):
@@ -42,7 +42,7 @@ class ProbedNodes(models.QuerySet["ProbedNode"]):
         """Those whose answer may still come. Who builds the program has longer, once its agent has the question."""
         builds = Q(builds=True, command__acked_at__isnull=False, command__refused="", preflight__build_by__gte=now)
         found = self.filter(Q(preflight__answer_by__gte=now) | builds, answered_at=None, preflight__ended_at=None)
-        return found.exclude(node__state=NodeState.LOST)
+        return found.exclude(node__state__in=AGENT_AWAY)
 
 
 class ProbedNode(models.Model):
@@ -67,3 +67,8 @@ class ProbedNode(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["preflight", "node"], name="probed_node_unique")]
+
+    @property
+    def is_away(self) -> bool:
+        """Whether its node is removed, or has no agent that could answer."""
+        return self.node is None or self.node.state in AGENT_AWAY

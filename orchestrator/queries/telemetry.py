@@ -121,9 +121,7 @@ def log(
     data = b"".join(_log_bytes(row, first, last))
     # Continuation bytes at the front belong to a character before `offset`; at the end, to one cut in half.
     text = data[: last - first].decode(errors="ignore")
-    lead = 0
-    while lead < len(data) and data[lead] & 0xC0 == 0x80:
-        lead += 1
+    lead = len(data) - len(data.lstrip(bytes(range(0x80, 0xC0))))
     return LogSlice(text=text, next=first + lead + len(text.encode()))
 
 

@@ -46,10 +46,7 @@ def _missing(package: str, versions: Mapping[str, str], why: str, remedy: str) -
 def _differing(
     what: str, versions: Mapping[str, str], why: str, remedy: str, *, blocks: bool = False
 ) -> Iterator[Finding]:
-    names: dict[str, list[str]] = {}
-    for name, version in sorted(versions.items(), key=lambda item: (item[1], item[0])):
-        names.setdefault(version, []).append(name)
-    names.pop("", None)
-    if len(names) > 1:
-        listed = "; ".join(f"{version} on {', '.join(having)}" for version, having in names.items())
+    names = {version: [name for name in sorted(versions) if versions[name] == version] for version in versions.values()}
+    if len(names.keys() - {""}) > 1:
+        listed = "; ".join(f"{version} on {', '.join(names[version])}" for version in sorted(names) if version)
         yield Finding(f"{what} between the nodes of the gang ({listed})", why, remedy, blocks=blocks)

@@ -23,7 +23,7 @@ from worker_agent.protocol.codec import plain
 from worker_agent.protocol.commands import Door
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import JobSpec, keeps_checkpoints
-from worker_agent.protocol.states import DeviceKind, NodeState, Role
+from worker_agent.protocol.states import DeviceKind, Role
 
 # Until a node's answer has come, with time for commands and reports on their way, and for a disk that hangs.
 ANSWER_WITHIN, BUILD_WITHIN = timedelta(seconds=40), timedelta(seconds=180)
@@ -144,15 +144,14 @@ def _seen_by(user: User, preflight_id: int) -> Preflight:
 
 def _silent(asked: ProbedNode) -> Found:
     has_question = asked.command is not None and asked.command.acked_at is not None and not asked.command.refused
-    is_lost = asked.node is None or asked.node.state == NodeState.LOST
-    if is_lost:
+    if asked.is_away:
         why, remedy = "its agent is not heard of", "See whether the machine runs and its agent is up"
     elif has_question:
         why, remedy = "it took the question, and no answer came in time", "Check again, and read its agent's log"
     else:
         why = "its agent is there and does not take this command: it is too old for it"
         remedy = "Update the agent and restart it, or start the job without this check"
-    return Found(f"{asked.name} was not checked", why, remedy, blocks=has_question or is_lost, node=asked.name)
+    return Found(f"{asked.name} was not checked", why, remedy, blocks=has_question or asked.is_away, node=asked.name)
 
 
 def _nodes_of(row: Preflight) -> list[ProbedNode]:

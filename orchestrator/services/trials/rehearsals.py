@@ -17,7 +17,7 @@ from orchestrator.models import Cluster, Job, Node, Preflight, ProbedNode
 from orchestrator.services.trials import probing
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import JobSpec
-from worker_agent.protocol.states import Kind, NodeState
+from worker_agent.protocol.states import Kind
 
 BUILD_LIMIT_S = 60.0
 # A node that is there takes a command at once, and builds at once unless it is building for others.
@@ -66,10 +66,9 @@ def withdraw(*, job: Job, now: datetime) -> None:
 
 
 def _why_given_up(job: Job, own: ProbedNode, found: list[Finding], now: datetime) -> str:
-    """After a node that was busy, or is lost, one is asked again for a while, after one that says nothing none is; ""
-    when one is."""
-    is_lost = own.node is None or own.node.state == NodeState.LOST
-    if own.answered_at is None and not is_lost:
+    """After a node that was busy, or whose agent is away, one is asked again for a while; after one that says nothing
+    none is. "" when one is."""
+    if own.answered_at is None and not own.is_away:
         return f"{own.name} did not answer in time"
     if not Preflight.objects.filter(job=job, created_at__lt=now - BUSY_FOR).exists():
         return ""
