@@ -12,7 +12,7 @@ from dashboard.api.problems import PROBLEMS
 from dashboard.requests import SignedIn
 from orchestrator.queries import machines
 from orchestrator.queries.rows import Cluster, Node
-from orchestrator.services.nodes import dirty, joining
+from orchestrator.services.nodes import joining
 from orchestrator.services.nodes import nodes as service
 
 router = Router(tags=["machines"])
@@ -86,7 +86,7 @@ _node_action(
     words="For administrators. Jobs that keep checkpoints go on elsewhere, the others may finish; then it is cordoned.",
 )
 _node_action(
-    dirty.reclaim,
+    service.reclaim,
     summary="Use its dirty devices",
     words="For administrators. Devices and ports that were not given back are used again, whatever was left there.",
 )

@@ -22,7 +22,7 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 from orchestrator.administration.base import Administered, may_administer, person
 from orchestrator.models import Cluster, Node
 from orchestrator.services.errors import Conflict, Invalid, words_of
-from orchestrator.services.nodes import dirty, joining, nodes
+from orchestrator.services.nodes import joining, nodes
 
 JOIN_TEMPLATE = "admin/orchestrator/cluster/join.html"
 CONFIRM_TEMPLATE = "admin/orchestrator/node/confirm.html"
@@ -42,7 +42,7 @@ CHANGES = {
     "uncordon": Change(nodes.uncordon, "taking jobs again", "Uncordon: take jobs again"),
     "drain": Change(nodes.drain, "draining", "Drain: place nothing new, stay cordoned once empty…", asks=True),
     "reclaim": Change(
-        dirty.reclaim, "used as a whole again", "Reclaim: use devices and ports that were not given back"
+        nodes.reclaim, "used as a whole again", "Reclaim: use devices and ports that were not given back"
     ),
     "remove": Change(nodes.remove, "removed", "Remove: forget the node and its key…", asks=True),
 }

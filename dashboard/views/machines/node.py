@@ -14,7 +14,6 @@ from dashboard.views.machines import machine_rows
 from orchestrator.queries import machines, telemetry
 from orchestrator.queries.rows import Node
 from orchestrator.services.errors import Conflict, Forbidden, Invalid, words_of
-from orchestrator.services.nodes import dirty
 from orchestrator.services.nodes import nodes as node_services
 
 CURVE_POINTS = 60
@@ -34,7 +33,7 @@ ACTS: dict[str, Callable[..., object]] = {
     "cordon": node_services.cordon,
     "uncordon": node_services.uncordon,
     "drain": node_services.drain,
-    "reclaim": dirty.reclaim,
+    "reclaim": node_services.reclaim,
     "remove": node_services.remove,
 }
 

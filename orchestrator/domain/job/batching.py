@@ -55,10 +55,15 @@ class Indivisible:
     nearest: tuple[int, ...]
 
 
-def of_spec(spec: JobSpec) -> BatchPlan | Indivisible:
-    """The arithmetic of a recipe's job, or why it does not come out even. Counts are at least 1."""
+def of_spec(spec: JobSpec, *, held: int = 0) -> BatchPlan | Indivisible:
+    """The arithmetic of a recipe's job, or why it does not come out even. Counts are at least 1.
+
+    `held` is the global batch of the checkpoint that the job begins with, if there is one: other sizes are no remedy.
+    """
     replicas, parts = replicas_in_sync(spec), parts_of(spec)
     size = spec.global_batch_size
+    if size % (replicas * parts) and held:
+        return _held(held, spec)
     if size % (replicas * parts):
         below = size - size % (replicas * parts)
         nearest = tuple(value for value in (below, below + replicas * parts) if value > 0)
@@ -87,9 +92,7 @@ def of_spec(spec: JobSpec) -> BatchPlan | Indivisible:
     )
 
 
-def held_to(batch: int, spec: JobSpec) -> Indivisible:
-    """Why a batch does not come out even, of a job that begins with a checkpoint written with a global batch of
-    `batch`: other sizes are no remedy."""
+def _held(batch: int, spec: JobSpec) -> Indivisible:
     gang = _gang(spec)
     if batch % (replicas_in_sync(spec) * parts_of(spec)) == 0:
         return Indivisible(

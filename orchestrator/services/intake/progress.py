@@ -5,7 +5,6 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from orchestrator import live
 from orchestrator.models import Job, Replica
@@ -29,29 +28,22 @@ COLUMNS = (*COUNTS, "metrics")
 def store_progress(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], *, now: datetime) -> None:
     """Move these replicas and their jobs forward and announce the jobs. An earlier attempt's replicas move no job."""
     _move(said, now)
-    gains: dict[int, _Gain] = {}
+    jobs: dict[int, Job] = {}
     for replica, records in said:
         if replica.attempt == replica.job.attempt and not replica.superseded:
-            gain = gains.setdefault(replica.job_id, _Gain(replica.job))
+            job = jobs.setdefault(replica.job_id, replica.job)
             leads = replica.index == 0 and replica.role in (Role.CHIEF, Role.WORKER)
             for record in records:
                 if leads or isinstance(record, Summary):
-                    gain.add(record)
-    if not gains:
-        return
-    revisions = update_rows(
-        Job,
-        {job_id: (*gain.columns.values(), gain.job.attempt) for job_id, gain in gains.items()},
-        columns=COLUMNS,
-        guard="attempt",
-        counter="revision",
-    )
-    jobs = [gains[job_id].job for job_id in gains if revisions.get(job_id) == gains[job_id].job.revision + 1]
-    for job in jobs:
-        gains.pop(job.pk).show(revision=job.revision + 1)
-    # Somebody else changed these since they were read.
-    jobs += Job.objects.select_related("owner", "cluster").filter(pk__in=gains) if gains else []
-    for job in jobs:
+                    _advance(job, record)
+    rows: dict[object, Sequence[object]] = {
+        pk: (*(getattr(job, name) for name in COLUMNS), job.attempt) for pk, job in jobs.items()
+    }
+    revisions = update_rows(Job, rows, columns=COLUMNS, guard="attempt", counter="revision")
+    for pk, job in jobs.items():
+        job.revision += 1
+        if revisions.get(pk) != job.revision:  # somebody else has changed it since it was read
+            job.refresh_from_db()
         announce_job(job)
 
 
@@ -81,25 +73,14 @@ def _move(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], now: dat
     update_rows(Replica, moves, columns=("step", "stepped_at", "moved_at"))
 
 
-class _Gain:
-    """What a batch adds to one job, by column. Within an attempt nothing goes back."""
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.columns: dict[str, Any] = {name: getattr(job, name) for name in COLUMNS} | {"metrics": dict(job.metrics)}
-
-    def add(self, record: Progress | Summary) -> None:
-        for name, most in COUNTS.items():
-            self.columns[name] = max(self.columns[name], _within(getattr(record, name, 0), most))
-        for name, value in record.metrics.items() if isinstance(record, Summary) else ():
-            metrics, known = self.columns["metrics"], _plain(name[:METRIC_NAME_CHARS])
-            if known in metrics or len(metrics) < METRICS_PER_JOB:
-                metrics[known] = live.jsonable(value)
-
-    def show(self, *, revision: int) -> None:
-        """Make the job as read the job as stored."""
-        for name, value in {**self.columns, "revision": revision}.items():
-            setattr(self.job, name, value)
+def _advance(job: Job, record: Progress | Summary) -> None:
+    """What a record adds to the job as read. Within an attempt nothing goes back."""
+    for name, most in COUNTS.items():
+        setattr(job, name, max(getattr(job, name), _within(getattr(record, name, 0), most)))
+    for name, value in record.metrics.items() if isinstance(record, Summary) else ():
+        known = _plain(name[:METRIC_NAME_CHARS])
+        if known in job.metrics or len(job.metrics) < METRICS_PER_JOB:
+            job.metrics[known] = live.jsonable(value)
 
 
 def _plain(text: str) -> str:

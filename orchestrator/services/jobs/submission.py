@@ -128,7 +128,7 @@ def _read(request: Mapping[object, object], resolved: Program | Rejected, *, by:
     broken |= {name for name, _message in refused}
     batch: BatchPlan | Indivisible | None = None
     if asked.kind is Kind.RECIPE and not broken & (SHAPE_FIELDS | batching.FIELDS):
-        batch = _divided(asked, held=source.batch)
+        batch = batching.of_spec(asked, held=source.batch)
     if isinstance(batch, Indivisible):
         errors.append(FieldError("global_batch_size", batch.message))
     if broken & SHAPE_FIELDS:
@@ -139,12 +139,6 @@ def _read(request: Mapping[object, object], resolved: Program | Rejected, *, by:
     if isinstance(batch, Indivisible):
         return replace(known, nearest=batch.nearest)
     return replace(known, batch=batch)
-
-
-def _divided(asked: JobSpec, *, held: int) -> BatchPlan | Indivisible:
-    """The batch taken apart; `held` is the one that its checkpoint holds the job to, or 0."""
-    divided = batching.of_spec(asked)
-    return batching.held_to(held, asked) if held and isinstance(divided, Indivisible) else divided
 
 
 def _spec(values: Mapping[str, object], broken: set[str], *, cluster: str, program: Program | None) -> JobSpec | None:

@@ -8,14 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from django.db import transaction
-
 from orchestrator import enqueue
-from orchestrator.models import Node, Replica, User
+from orchestrator.models import Node, Replica
 from orchestrator.models.machines import Dirty
-from orchestrator.queries.errors import NotFound
 from orchestrator.services import transitions
-from orchestrator.services.errors import Forbidden
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.records import Leftover, LeftoverKind
 from worker_agent.protocol.reports import ReplicaLeftovers
@@ -33,7 +29,7 @@ def note(*, replica: Replica, left: Sequence[Leftover], cause: Cause, now: datet
         return
     found = _dirtied(node, replica, left, now)
     places = [(each.device, each.port) for each in found]
-    _save(node, [*(each for each in node.not_used if (each.device, each.port) not in places), *found])
+    save(node, [*(each for each in node.not_used if (each.device, each.port) not in places), *found])
     what = ", ".join(_words(left))
     foreign = cause is Cause.PORT_TAKEN and all(each.kind is LeftoverKind.PORT for each in left)
     said = "found its port in use" if foreign else "has ended, but not everything of it"
@@ -55,35 +51,24 @@ def update(*, node: Node, leftovers: Sequence[ReplicaLeftovers]) -> None:
         if each not in gone
     ]
     if present != before:
-        _save(row, present)
+        save(row, present)
     if gone:
         what = ", ".join(dict.fromkeys(word for each in gone for word in each.left))
-        text = f"What was left on {row.name} is gone ({what}): {_names(gone)} can be used again."
+        text = f"What was left on {row.name} is gone ({what}): {names_of(gone)} can be used again."
         transitions.record(kind="device_clean", text=text, node=row)
         enqueue.dispatch_waiting()
 
 
-def reclaim(*, node_id: str, by: User, reason: str = "") -> Node:
-    """Use the node's devices and ports again, whatever was left there. For administrators."""
-    if not by.may_administer:
-        raise Forbidden("Only administrators may change machines.")
-    reason = reason.replace("\0", "").strip()
-    with transaction.atomic():
-        node = Node.objects.select_for_update(of=("self",)).select_related("cluster").filter(pk=node_id).first()
-        if node is None:
-            raise NotFound(f"There is no node {node_id}.")
-        if node.dirty:
-            because = f": {reason}" if reason else ""
-            text = f"{by.get_username()} took {_names(node.not_used)} of {node.name} into use again{because}."
-            _save(node, [])
-            transitions.record(kind="device_reclaimed", text=text, node=node, actor=by)
-    enqueue.dispatch_waiting()
-    return node
-
-
-def _names(found: Iterable[Dirty]) -> str:
+def names_of(found: Iterable[Dirty]) -> str:
     """`GPU 0, GPU 1, port 20001`."""
     return ", ".join(each.name for each in found)
+
+
+def save(node: Node, dirty: list[Dirty]) -> None:
+    """Write what is dirty of a node, devices first."""
+    node.dirty = plain(sorted(dirty, key=lambda each: (each.device is None, each.device or each.port or 0)))
+    node.save(update_fields=["dirty"])
+    transitions.announce_node(node)
 
 
 def _dirtied(node: Node, replica: Replica, left: Sequence[Leftover], now: datetime) -> list[Dirty]:
@@ -114,7 +99,7 @@ def _dirtied(node: Node, replica: Replica, left: Sequence[Leftover], now: dateti
 
 
 def _not_used(node: Node, found: Sequence[Dirty]) -> str:
-    verb, names = "is" if len(found) == 1 else "are", _names(found)
+    verb, names = "is" if len(found) == 1 else "are", names_of(found)
     return f"{names[:1].upper()}{names[1:]} of {node.name} {verb} not used until it is gone."
 
 
@@ -122,10 +107,3 @@ def _words(left: Sequence[Leftover]) -> list[str]:
     words = [each.words.replace("\0", "")[:WORDS_CHARS] for each in left]
     more = len(words) - WORDS_SHOWN
     return words if more <= 0 else [*words[:WORDS_SHOWN], f"{more} more"]
-
-
-def _save(node: Node, dirty: list[Dirty]) -> None:
-    """Devices first."""
-    node.dirty = plain(sorted(dirty, key=lambda each: (each.device is None, each.device or each.port or 0)))
-    node.save(update_fields=["dirty"])
-    transitions.announce_node(node)

@@ -13,6 +13,7 @@ from orchestrator.models import Cluster, Node, Replica, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import transitions
 from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invalid
+from orchestrator.services.nodes import dirty
 from orchestrator.services.nodes.joining import name_problem
 from orchestrator.services.transitions import StaleTransition, announce_node, move_node
 from worker_agent.protocol.states import NodeState
@@ -67,6 +68,20 @@ def uncordon(*, node_id: str, by: User, reason: str = "") -> Node:
     return node
 
 
+def reclaim(*, node_id: str, by: User, reason: str = "") -> Node:
+    """Use the node's dirty devices and ports again, whatever was left there."""
+    _administers(by)
+    with transaction.atomic():
+        node = _node(node_id, locked=True)
+        if node.dirty:
+            names = dirty.names_of(node.not_used)
+            text = f"{by.get_username()} took {names} of {node.name} into use again{_because(reason)}."
+            dirty.save(node, [])
+            transitions.record(kind="device_reclaimed", text=text, node=node, actor=by)
+    enqueue.dispatch_waiting()
+    return node
+
+
 def rename(*, node_id: str, name: str, by: User) -> Node:
     """Give the node another name. Its key, queue and history stay."""
     _administers(by)
@@ -117,11 +132,12 @@ def _move(node_id: str, to: NodeState, by: User, reason: str, word: str) -> Node
     return node
 
 
-def _node(node_id: str) -> Node:
-    try:
-        return Node.objects.select_related("cluster").get(pk=node_id)
-    except Node.DoesNotExist as error:
-        raise NotFound(f"There is no node {node_id}.") from error
+def _node(node_id: str, *, locked: bool = False) -> Node:
+    rows = Node.objects.select_related("cluster").filter(pk=node_id)
+    node = (rows.select_for_update(of=("self",)) if locked else rows).first()
+    if node is None:
+        raise NotFound(f"There is no node {node_id}.")
+    return node
 
 
 def _write_cluster(cluster: Cluster, fields: dict[str, object]) -> None:

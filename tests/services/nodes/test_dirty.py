@@ -9,7 +9,7 @@ from orchestrator.models import Event, Node, Replica
 from orchestrator.services.errors import Forbidden
 from orchestrator.services.intake import reports
 from orchestrator.services.jobs import dispatch
-from orchestrator.services.nodes import dirty
+from orchestrator.services.nodes import nodes
 from orchestrator.services.nodes.cluster_snapshot import cluster_view
 from tests.data.fakes import heartbeat
 from tests.factories import make_replica
@@ -120,9 +120,9 @@ def test_an_administrator_uses_it_all_the_same(now, administrator, member):
     (only,) = run(job, now)
     exit_with(only, now, SURVIVOR)
     with pytest.raises(Forbidden):
-        dirty.reclaim(node_id=only.node_id, by=member)
-    dirty.reclaim(node_id=only.node_id, by=administrator, reason="looked at it")
-    dirty.reclaim(node_id=only.node_id, by=administrator)
+        nodes.reclaim(node_id=only.node_id, by=member)
+    nodes.reclaim(node_id=only.node_id, by=administrator, reason="looked at it")
+    nodes.reclaim(node_id=only.node_id, by=administrator)
     assert texts(only.node)[1:] == ["ada took CPU slot 0 of node-1 into use again: looked at it."]
     look(only.node, only, later(now, 2), SURVIVOR)  # a later look does not take it away again
     assert Node.objects.get(pk=only.node_id).dirty == []
