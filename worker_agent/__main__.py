@@ -101,7 +101,7 @@ def _join(given: argparse.Namespace, data: Path) -> None:
             token=given.token,
             name=given.name or socket.gethostname(),
             address=given.address,
-            inventory=take_inventory(Devices(), cpu_slots=given.slots),
+            inventory=take_inventory(Devices(cpu_slots=given.slots)),
             own_addresses=own_addresses(),
             address_towards=address_towards(url),
         )

@@ -48,7 +48,7 @@ class Agent:
 
     def __init__(self, data: Path, identity: AgentIdentity, *, with_zygotes: bool) -> None:
         self._identity = identity
-        self._devices = Devices()
+        self._devices = Devices(cpu_slots=identity.cpu_slots)
         self._core = core.Core()
         self._events: queue.SimpleQueue[core.Event | None] = queue.SimpleQueue()
         self._closing = threading.Event()
@@ -81,12 +81,10 @@ class Agent:
         self._prober = Prober(
             Builder(data, code, self._zygotes),
             node_id=identity.node_id,
-            devices=lambda: self._devices.slots(identity.cpu_slots),
+            devices=self._devices.slots,
             tell=self._shipper.report,
         )
         self._commands = CommandWorker(identity, CommandReceiver(identity, self._events.put, permits.is_permitted))
-        self._deciding = threading.Thread(target=self._decide, name="core", daemon=True)
-        self._beating = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
     def start(self) -> None:
         """Go on with what an earlier agent left, then take commands."""
@@ -95,9 +93,9 @@ class Agent:
             self._events.put(event)
         self._zygotes.start()
         self._prober.start()
-        self._deciding.start()
+        threading.Thread(target=self._decide, name="core", daemon=True).start()
         self._shipper.start()
-        self._beating.start()
+        threading.Thread(target=self._beat, name="heartbeat", daemon=True).start()
         self._commands.start()
         log.info("agent is up", node=self._identity.node_name, cluster=self._identity.cluster)
 
@@ -106,7 +104,9 @@ class Agent:
         self._events.put(core.ShutdownRequested(end_replicas=end_replicas))
         self._shipper.report(Goodbye(node_id=self._identity.node_id))
         if end_replicas:
-            self._wait_for_ends()
+            deadline = time.monotonic() + _END_S
+            while time.monotonic() < deadline and (not self._events.empty() or self._running()):
+                time.sleep(_POLL_S)
         self._commands.close()
         self._prober.close()
         self._zygotes.close()
@@ -176,7 +176,7 @@ class Agent:
         return Hello(
             node_id=self._identity.node_id,
             address=self._identity.address,
-            inventory=take_inventory(self._devices, cpu_slots=self._identity.cpu_slots),
+            inventory=take_inventory(self._devices),
         )
 
     def _beat(self) -> None:
@@ -198,11 +198,6 @@ class Agent:
 
     def _running(self) -> int:
         return sum(not replica.has_ended for replica in list(self._core.held.values()))
-
-    def _wait_for_ends(self) -> None:
-        deadline = time.monotonic() + _END_S
-        while time.monotonic() < deadline and (not self._events.empty() or self._running()):
-            time.sleep(_POLL_S)
 
 
 def _running(key: core.ReplicaKey, replica: core.HeldReplica, load: ReplicaLoad) -> RunningReplica:

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -72,9 +72,7 @@ class ControlPlane:
 
     def network(self) -> Network:
         """What the node's cluster asks of addresses now; raises `Unreachable` or `Rejected`."""
-        headers = self._signed("GET", "network")
-        with _as_our_errors():
-            return _decoded(self._client.get(f"{self._base}/network", headers=headers, timeout=_SHORT_TIMEOUT), Network)
+        return _decoded(self._answer("GET", "network", headers={}, timeout=_SHORT_TIMEOUT), Network)
 
     def download_code(self, sha256: str, target: Path) -> None:
         """Write the program with this digest to `target`, whole or not at all; raises `Unreachable` or `Rejected`."""
@@ -109,9 +107,12 @@ class ControlPlane:
         self._client.close()
 
     def _put(self, path: str, content: bytes | BinaryIO, *, attempt: int, headers: dict[str, str]) -> httpx.Response:
-        address, headers = f"{self._base}/{quote(path)}", self._signed("PUT", path) | headers
+        return self._answer("PUT", path, params={"attempt": attempt}, content=content, headers=headers)
+
+    def _answer(self, method: str, path: str, *, headers: dict[str, str], **request: Any) -> httpx.Response:
+        headers = self._signed(method, path) | headers
         with _as_our_errors():
-            return self._client.put(address, params={"attempt": attempt}, content=content, headers=headers)
+            return self._client.request(method, f"{self._base}/{quote(path)}", headers=headers, **request)
 
     def _download(self, path: str, target: Path, *, sha256: str, what: str, size_max: int) -> None:
         partial = target.with_name(f"{target.name}.{os.getpid()}.partial")

@@ -5,7 +5,6 @@ Every replica this node was ever told of ends with an Exit record in its spool, 
 launch arrived. `agent.py` feeds it and carries the instructions out.
 """
 
-from collections import OrderedDict
 from typing import NamedTuple
 
 import msgspec
@@ -170,7 +169,7 @@ class Core:
     def __init__(self) -> None:
         self.held: dict[ReplicaKey, HeldReplica] = {}
         self._is_leaving = False
-        self._forgotten: OrderedDict[ReplicaKey, None] = OrderedDict()
+        self._forgotten: dict[ReplicaKey, None] = {}
 
     def handle(self, event: Event) -> list[Instruction]:
         """What follows from `event`."""
@@ -236,7 +235,7 @@ class Core:
         del self.held[key]
         self._forgotten[key] = None
         if len(self._forgotten) > FORGOTTEN_LIMIT:
-            self._forgotten.popitem(last=False)
+            del self._forgotten[next(iter(self._forgotten))]
         return [RemoveReplica(key), ack]
 
     def _restore(self, event: ReplicaRestored) -> list[Instruction]:

@@ -28,20 +28,21 @@ TPU_CHIPS = frozenset({"0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f
 
 
 class Devices:
-    """The GPUs of this machine as long as the agent runs."""
+    """The GPUs of this machine as long as the agent runs, or `cpu_slots` CPU slots where there are none (0: one per
+    core, at least two)."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, cpu_slots: int) -> None:
+        self._cpu_slots = cpu_slots or max(CPU_SLOTS_MIN, os.cpu_count() or 1)
         self._handles: list[object] = []
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlInit()
             self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
 
-    def slots(self, cpu_slots: int) -> list[Device]:
-        """The device slots: real GPUs, or `cpu_slots` CPU slots (0: one per core, at least two) where none are."""
+    def slots(self) -> list[Device]:
+        """The device slots."""
         if self._handles:
             return [self._device(index, handle) for index, handle in enumerate(self._handles)]
-        count = cpu_slots or max(CPU_SLOTS_MIN, os.cpu_count() or 1)
-        return [Device(index=index, kind=DeviceKind.CPU, name=f"CPU slot {index}") for index in range(count)]
+        return [Device(index=index, kind=DeviceKind.CPU, name=f"CPU slot {index}") for index in range(self._cpu_slots)]
 
     def samples(self) -> list[GpuSample]:
         """How busy each GPU is; one that does not answer is left out."""
@@ -64,13 +65,13 @@ class Devices:
         return Device(index=index, kind=DeviceKind.GPU, name=name, memory_bytes=memory_bytes)
 
 
-def take_inventory(devices: Devices, *, cpu_slots: int) -> Inventory:
+def take_inventory(devices: Devices) -> Inventory:
     """What this node has and runs."""
     return Inventory(
         hostname=socket.gethostname(),
         cores=os.cpu_count() or 1,
         memory_bytes=int(psutil.virtual_memory().total),
-        devices=devices.slots(cpu_slots),
+        devices=devices.slots(),
         python=platform.python_version(),
         tensorflow=_version("tensorflow", "tensorflow-cpu"),
         keras=_version("keras"),

@@ -219,14 +219,13 @@ class ReplicaRunner:
         key = replica.key
         if find_exit(self.journal.spool(key)) is not None:
             return
-        state = read_shim_state(replica.folder)
-        first = state.shim if state is not None else replica.shim
-        left = end_orphans(replica.folder, replica.launch, state or ShimState(shim=first)) if first else []
+        state = read_shim_state(replica.folder) or (ShimState(shim=replica.shim) if replica.shim else None)
+        left = end_orphans(replica.folder, replica.launch, state) if state else []
         request = read_stop(replica.folder)
         self._wait_for_acks(key)
         if request is not None and not request.save:  # whether it had saved, nobody knows
             self.write_exit(key, cause=request.cause, message=request.reason, left=left)
-        elif first is not None and first.boot_id != boot_id():
+        elif state is not None and state.shim.boot_id != boot_id():
             self.write_exit(key, cause=Cause.NODE_LOST, message="The machine was restarted while it ran.", left=left)
         else:
             message = "The process that watched over the training was killed, so how it ended is not known."

@@ -1,8 +1,10 @@
-"""Small files that survive a power cut, readable by the agent's own user only, and locks."""
+"""Small files that survive a power cut, readable by the agent's own user only; locks; and dropping old files."""
 
 import contextlib
 import fcntl
 import os
+import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -60,3 +62,11 @@ def locked(path: Path, *, wait: bool = False) -> Iterator[None]:
         yield
     finally:
         os.close(file)
+
+
+def remove_unused(folder: Path, *, after_s: float) -> None:
+    """Drop the files and folders in a folder that were not touched for so long."""
+    for path in folder.glob("*"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < time.time() - after_s:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -40,7 +40,8 @@ class Capture:
 
     def feed(self, data: bytes, *, now: float) -> None:
         """Take what the process wrote."""
-        self._refill(now)
+        self._tokens = min(BURST_BYTES, self._tokens + (now - self._refilled_at) * RATE_BYTES_S)
+        self._refilled_at = now
         if len(data) > self._tokens:
             self._dropped_bytes += len(data)
             return
@@ -87,7 +88,3 @@ class Capture:
             lines = "\n" + lines
         self._text = line
         return terminal.shown(lines)
-
-    def _refill(self, now: float) -> None:
-        self._tokens = min(BURST_BYTES, self._tokens + (now - self._refilled_at) * RATE_BYTES_S)
-        self._refilled_at = now

@@ -58,8 +58,8 @@ class Lease:
         self._path = Path(path)
         self._lease_s = lease_s if path else 0.0
         self._boot_id = boot_id()
-        self._touched_at = float("-inf")
-        self._look_at = float("-inf")
+        self._touched_at = since_boot_s()
+        self._look_at = 0.0
         self._is_over = False
 
     def overdue_stop(self) -> StopRequest | None:
@@ -67,9 +67,8 @@ class Lease:
         now = since_boot_s()
         if not self._lease_s or self._is_over or now < self._look_at:
             return None
-        first = self._look_at < 0
         self._look_at = now + LOOK_EVERY_S
-        self._touched_at = self._read(now) or (now if first else self._touched_at)
+        self._touched_at = self._read(now) or self._touched_at
         self._is_over = now - self._touched_at > self._lease_s
         if not self._is_over:
             return None

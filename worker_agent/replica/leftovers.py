@@ -107,14 +107,8 @@ def _port_held(launch: Launch) -> list[TrackedLeftover]:
     if pid is None:
         return []
     words = f"port {launch.port}: {describe(pid) if pid else 'something'} listens on it"
-    return [
-        TrackedLeftover(
-            leftover=Leftover(kind=LeftoverKind.PORT, words=words),
-            process=identify(pid) if pid else None,
-            host=launch.host,
-            port=launch.port,
-        )
-    ]
+    leftover = Leftover(kind=LeftoverKind.PORT, words=words)
+    return [TrackedLeftover(leftover=leftover, process=identify(pid), host=launch.host, port=launch.port)]
 
 
 def _memory_held(launch: Launch, before: dict[tuple[int, int], int]) -> list[TrackedLeftover]:

@@ -34,8 +34,7 @@ class ArtifactUploads:
         self._done = done
         self._deliveries: queue.SimpleQueue[tuple[ReplicaKey, Path] | None] = queue.SimpleQueue()
         self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="uploads", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="uploads", daemon=True).start()
 
     def add(self, key: ReplicaKey, folder: Path) -> None:
         """Deliver everything below `folder`."""

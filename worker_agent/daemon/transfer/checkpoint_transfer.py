@@ -2,11 +2,9 @@
 training goes on, and the one that a gang begins with down, before it starts.
 """
 
-import contextlib
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import structlog
 
 from worker_agent.daemon.control_plane import ControlPlane, Rejected, Unreachable, patiently
 from worker_agent.daemon.core import ReplicaKey
+from worker_agent.machine.files import remove_unused
 from worker_agent.protocol.checkpoint import MARKER, Marker, Restore, is_name, order_of, problem_of
 from worker_agent.protocol.commands import Launch
 from worker_agent.protocol.states import Role
@@ -45,7 +44,7 @@ class CheckpointCache:
             if (marker := read_marker(folder)) is not None and is_whole(folder, marker):
                 os.utime(folder.parent)
                 return
-            _prune(folder.parent.parent)
+            remove_unused(folder.parent.parent, after_s=KEPT_S)
             remove(folder)
             folder.mkdir(parents=True, mode=0o700)
             patiently(lambda: self._download(restore, folder), what="checkpoint", wait=wait)
@@ -85,8 +84,7 @@ class CheckpointUploads:
         self._changed = threading.Event()
         self._closed = threading.Event()
         self._pause_s = POLL_S
-        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="checkpoints", daemon=True).start()
 
     def follow(self, key: ReplicaKey, folder: Path) -> None:
         """From now on, send what appears in `folder`."""
@@ -200,11 +198,3 @@ def _link_aside(checkpoint: Path, aside: Path) -> None:
         partial.replace(aside / checkpoint.name)
     except FileNotFoundError:  # the training has dropped it just now
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _prune(fetched: Path) -> None:
-    """Drop what no replica has begun with for long."""
-    with contextlib.suppress(OSError):
-        for path in fetched.iterdir():
-            if path.stat().st_mtime < time.time() - KEPT_S:
-                shutil.rmtree(path, ignore_errors=True)

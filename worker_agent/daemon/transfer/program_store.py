@@ -4,15 +4,14 @@ What an archive may hold is said in `protocol/job/archive.py`; it is checked her
 unpacked. Called by `replica_runner.py` and `probes/`; every refusal is a sentence for the job's owner.
 """
 
-import contextlib
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from worker_agent.daemon.control_plane import ControlPlane, NotFetched, patiently
+from worker_agent.machine.files import remove_unused
 from worker_agent.protocol.job.archive import ArchiveRefused, chunks, opened, safe_parts
 from worker_agent.protocol.job.job_spec import CodeRef
 
@@ -39,7 +38,7 @@ class ProgramStore:
             if blob.exists():
                 os.utime(blob)
             else:
-                self._prune()
+                remove_unused(self._root, after_s=KEPT_S)
                 patiently(lambda: self._control_plane.download_code(code.sha256, blob), what="code", wait=wait)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
@@ -51,13 +50,6 @@ class ProgramStore:
             shutil.copyfile(blob, target)
         if not folder.joinpath(*entry).is_file():
             raise ArchiveRefused(f"The archive has no file {code.entry!r}, which is to be run.")
-
-    def _prune(self) -> None:
-        """Drop what no replica has used for long, and what a download that was cut off has left."""
-        for path in self._root.iterdir():
-            with contextlib.suppress(OSError):
-                if path.stat().st_mtime < time.time() - KEPT_S:
-                    path.unlink()
 
 
 def unpack(archive: Path, folder: Path) -> None:

@@ -125,7 +125,9 @@ class Shipper:
         self._changes: deque[Callable[[], None]] = deque()
         self._drained: threading.Event | None = None
         self._closing = threading.Event()
-        self._socket = _bind(notify_path)
+        Path(notify_path).unlink(missing_ok=True)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket.bind(notify_path)
         self._thread = threading.Thread(target=self._run, name="shipper", daemon=True)
 
     def start(self) -> None:
@@ -213,10 +215,3 @@ class Shipper:
             with contextlib.suppress(BlockingIOError):
                 while True:
                     self._socket.recv(16)
-
-
-def _bind(path: str) -> socket.socket:
-    Path(path).unlink(missing_ok=True)
-    bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-    bound.bind(path)
-    return bound
