@@ -38,12 +38,10 @@ class Change(NamedTuple):
 
 
 CHANGES = {
-    "cordon": Change(nodes.cordon, "cordoned", "Cordon: place nothing new, running jobs go on"),
+    "cordon": Change(nodes.cordon, "cordoned", "Cordon: place nothing new, running jobs continue"),
     "uncordon": Change(nodes.uncordon, "taking jobs again", "Uncordon: take jobs again"),
     "drain": Change(nodes.drain, "draining", "Drain: place nothing new, stay cordoned once empty…", asks=True),
-    "reclaim": Change(
-        nodes.reclaim, "used as a whole again", "Reclaim: use devices and ports that were not given back"
-    ),
+    "reclaim": Change(nodes.reclaim, "used as a whole again", "Reclaim: use devices and ports that were not released"),
     "remove": Change(nodes.remove, "removed", "Remove: forget the node and its key…", asks=True),
 }
 
@@ -72,7 +70,7 @@ class EnvironmentField(forms.CharField):
 class ClusterForm(forms.ModelForm):
     """A cluster's columns."""
 
-    environment = EnvironmentField(required=False, help_text="One NAME=value a line, for every process that runs here.")
+    environment = EnvironmentField(required=False, help_text="One NAME=value per line, for all processes.")
 
     class Meta:
         model = Cluster
@@ -179,7 +177,7 @@ class NodeAdmin(Administered):
         kinds = Counter(device.name if device.kind == "gpu" else "CPU slot" for device in node.devices)
         return ", ".join(f"{number} \u00d7 {kind}" for kind, number in kinds.items()) or "none reported"
 
-    @admin.display(description="Not given back")
+    @admin.display(description="Not released")
     def not_given_back(self, node: Node) -> str:
         """Devices and ports that are not used, and what was left there."""
         return "; ".join(f"{each.name}: {', '.join(each.left)}" for each in node.not_used) or "nothing"

@@ -135,7 +135,7 @@ def _keep(
         path = path_of(artifact)
         path.parent.mkdir(exist_ok=True, mode=0o700)
         incoming.replace(path)
-        text = f"{replica.words} left the file {name}."
+        text = f"{replica.words} wrote the file {name}."
         transitions.record(kind="artifact_stored", text=text, replica=replica)
         live.announce(live.job_group(replica.job_id), [live.artifact_stored(artifact)])
     return artifact

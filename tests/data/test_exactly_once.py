@@ -189,7 +189,7 @@ def test_what_a_replica_says_after_another_took_its_place_is_refused_and_counted
     assert (given_up.acked, shim.acked) == (given_up.size, shim.size)
     assert dict(Cursor.objects.values_list("stream", "final")) == final
     told = replica.job.events.get(kind="output_refused").text
-    assert told == "worker 0 was given up and launched anew: what its old process says now is refused."
+    assert told == "worker 0 was given up and launched again: reports of its old process are refused."
 
 
 def test_what_a_lost_replica_says_before_another_takes_its_place_is_kept(

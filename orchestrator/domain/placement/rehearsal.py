@@ -16,7 +16,7 @@ class Verdict(StrEnum):
 
     BUILT = "built"  # or failed of its own doing: the training will show it
     REFUSED = "refused"  # the training itself would refuse it
-    UNTRIED = "untried"  # the node had no time for it
+    UNTRIED = "untried"  # the node was too busy
 
 
 def fingerprint(spec: JobSpec, environment: Mapping[str, object]) -> str:

@@ -113,7 +113,7 @@ def to_begin_with(job: Job, spec: JobSpec, *, now: datetime) -> Checkpoint | Not
         return None
     wanted = Checkpoint.objects.filter(pk=spec.resume_from, usable=True).first()
     if wanted is None or not _is_there(wanted):
-        return NotThere(f"The checkpoint {spec.resume_from}, which it is to begin with, is no longer there.")
+        return NotThere(f"The checkpoint {spec.resume_from}, from which it starts, no longer exists.")
     return wanted
 
 
@@ -171,7 +171,7 @@ def resume_point(asked: JobSpec, *, by: User) -> ResumePoint:
     rows = Checkpoint.objects.filter(job__in=visible_jobs(by)).select_related("job__cluster")
     row = rows.filter(pk=asked.resume_from).first()
     if row is None:
-        lists = "a job's page, and GET /jobs/<id>/checkpoints, list its own"
+        lists = "the page of a job and GET /jobs/<id>/checkpoints list its checkpoints"
         return ResumePoint((("resume_from", f"there is no checkpoint {asked.resume_from}: {lists}"),))
     theirs = row.job.typed_spec
     batch = theirs.global_batch_size
@@ -186,10 +186,10 @@ def _problem_of(row: Checkpoint, *, cluster: str) -> str:
     if not row.usable:
         return f"the checkpoint at {row} is still on its way from its node: try again in a moment"
     if row.place and cluster and row.job.cluster.name != cluster:
-        return f"it lies in the shared folder of cluster {row.job.cluster.name}: choose that cluster"
+        return f"it is in the shared folder of cluster {row.job.cluster.name}: choose that cluster"
     if row.place and row.job.status in LIVE_JOB:
-        return f"j-{row.job_id} still drops its older checkpoints from their folder: wait for its end, or stop it"
-    return "" if _is_there(row) else f"the files of the checkpoint at {row} are gone from the control plane's disk"
+        return f"j-{row.job_id} still deletes older checkpoints from that folder: wait until it ends, or stop it"
+    return "" if _is_there(row) else f"the files of the checkpoint at {row} are no longer on the control plane's disk"
 
 
 def folder_of(row: Checkpoint) -> Path:

@@ -103,7 +103,7 @@ def archive(*, user: job_queries.Person, job_id: int, checkpoint_id: int) -> tup
     if row is None:
         raise NotFound("This job has no such checkpoint.")
     if row.place:
-        raise Conflict(f"It lies in the folder that the nodes share: {row.place}/{row.name}.")
+        raise Conflict(f"It is in the folder that the nodes share: {row.place}/{row.name}.")
     folder = checkpoint_registry.folder_of(row)
     if not row.usable or not (folder / MARKER).is_file():
         raise Conflict("It is still on its way from its node.")

@@ -143,7 +143,7 @@ def advance(*, job_id: int, now: datetime) -> None:
     for _ in range(MOST_MOVES):
         match _decide(job, now):
             case Run():
-                text, began = "Every process is at work.", job.started_at or now
+                text, began = "All processes are running.", job.started_at or now
                 move_job(job=job, to=JobStatus.RUNNING, now=now, text=text, started_at=began)
                 Attempt.objects.filter(job=job, number=job.attempt).update(running_at=now)
             case End() as end:
@@ -217,11 +217,11 @@ def _finish(job: Job, decision: Finish, now: datetime) -> None:
 
 def _relaunch(job: Job, decision: Relaunch, now: datetime) -> None:
     _close_attempt(job, decision.cause, decision.reason, now)
-    text, waits = f"Launch {job.attempt} has ended; the job waits for its next one.", ""
+    text, waits = f"Launch {job.attempt} has ended; the job waits for the next launch.", ""
     not_before = now + timedelta(seconds=decision.again.wait_s) if decision.again.wait_s else None
     if not_before is not None:
         of = f"{decision.again.number} of {job.typed_spec.max_restarts}"
-        waits = f"waits until {not_before:%H:%M:%S} UTC before it tries again (restart {of})"
+        waits = f"waits until {not_before:%H:%M:%S} UTC before it is launched again (restart {of})"
         text = f"Launch {job.attempt} has ended; the job {waits}."
     pausing.resubmit(job=job, text=text, now=now, waiting_for=waits, not_before=not_before)
 

@@ -63,7 +63,7 @@ def _look_at(job_id: int, limits: Limits, listening_since: datetime, now: dateti
         now=now,
     )
     if reason:
-        text = f"{reason} So the stacks of all its processes are taken, and they are ended."
+        text = f"{reason} So the stacks of all its processes are saved, and the processes are ended."
         gang.end_attempt(job=job, end=End(Cause.HUNG, reason, restart=True, stacks=True), now=now, text=text)
 
 

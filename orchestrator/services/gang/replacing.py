@@ -43,7 +43,7 @@ def carry_out(job: Job, parts: Sequence[Part], *, now: datetime) -> str:
         for row in left:
             if row.stop_sent_at is None:
                 outbox.post_stop(
-                    replica=row, reason=f"{entry.failed.words} has ended, and it begins anew with it.", now=now
+                    replica=row, reason=f"{entry.failed.words} has ended, and it starts again with it.", now=now
                 )
         ready_at = _failed_at(entry, now) + timedelta(seconds=part.again.wait_s)
         if not left and now >= ready_at and (problem := _launch(job, part, rows, entry, now)):
@@ -97,7 +97,7 @@ def _said(part: Part) -> str:
     number, wait_s = part.again.number, part.again.wait_s
     when = f", in {wait_s:.0f} s (restart {number} of those that count)" if number else ""
     them = "it" if len(part.members) == 1 else "them"
-    onward = f"the others wait for {them}" if part.from_checkpoint else "the others go on"
+    onward = f"the others wait for {them}" if part.from_checkpoint else "the others continue"
     they = they_are([member.words for member in part.members])
     return adding(sentence_of(part.why), f"So {they} launched again{when}; {onward}.")
 

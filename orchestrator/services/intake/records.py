@@ -190,7 +190,7 @@ def _count_refused(intakes: Iterable[Intake]) -> None:
         if intake.refused:
             replica = intake.replica
             Replica.objects.filter(pk=replica.pk).update(refused=F("refused") + intake.refused)
-            text = f"{replica.words} was given up and launched anew: what its old process says now is refused."
+            text = f"{replica.words} was given up and launched again: reports of its old process are refused."
             _note_once(replica, kind="output_refused", text=text)
 
 

@@ -33,7 +33,7 @@ def delete_job(*, job_id: int, by: User) -> None:
             raise Conflict("A process of this job is still being ended: try again in a moment.")
         own = job.checkpoints.values_list("pk", flat=True)
         if waiting := checkpoint_registry.waiting_for_any(own).first():
-            raise Conflict(f"j-{waiting.pk} is to begin with a checkpoint of this job: delete it once that has ended.")
+            raise Conflict(f"j-{waiting.pk} starts from a checkpoint of this job: delete it when that job has ended.")
         folders = [Path(settings.CHECKPOINT_ROOT) / str(job.pk)]
         folders += [Path(settings.ARTIFACT_ROOT) / str(pk) for pk in job.artifacts.values_list("pk", flat=True)]
         text = f"{by.get_username()} deleted j-{job.pk} ({job.name}) of {job.owner.username}."

@@ -101,7 +101,7 @@ def _apply(
     text = f"Launch {number}: {len(planned)} {'process' if len(planned) == 1 else 'processes'} on {', '.join(places)}."
     if begin is not None:
         whose = "" if begin.job_id == job.pk else f" of j-{begin.job_id}"
-        text += f" It goes on from the checkpoint at step {begin.step}{whose}."
+        text += f" It continues from the checkpoint at step {begin.step}{whose}."
     # Another job's step and metrics are not this one's before it has taken them up.
     own = begin if begin is not None and begin.job_id == job.pk else None
     # What arrived of the launch before after its end counts for it as well.

@@ -55,7 +55,7 @@ def stop_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
         job = owned(job_id, by)
         status = JobStatus(job.status)
         if status in TERMINAL_JOB:
-            raise Conflict(f"The job has ended already: it {_ended_word(status)}.")
+            raise Conflict(f"The job has already ended: it {_ended_word(status)}.")
         reason = f"Stopped by {by.get_username()}."
         if status in (JobStatus.SUBMITTED, JobStatus.PAUSED):
             move_job(
@@ -100,9 +100,9 @@ def resume_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
         if status is JobStatus.PAUSED:
             pausing.resubmit(job=job, text=f"Resumed by {by.get_username()}.", now=now, actor=by)
         elif status is JobStatus.PAUSING:
-            raise Conflict("The job is still being paused: resume it once it is.")
+            raise Conflict("The job is still being paused: resume it when it is paused.")
         elif status in TERMINAL_JOB:
-            raise Conflict(f"The job has ended: it {_ended_word(status)}. Take up one of its checkpoints instead.")
+            raise Conflict(f"The job has ended: it {_ended_word(status)}. Resume from one of its checkpoints instead.")
     return job
 
 
@@ -200,7 +200,7 @@ def _may_run_jobs(by: User) -> None:
 
 def _not_to_pause(status: JobStatus) -> str:
     if status in TERMINAL_JOB:
-        return f"The job has ended already: it {_ended_word(status)}."
+        return f"The job has already ended: it {_ended_word(status)}."
     if status is JobStatus.STOPPING:
         return "The job is being ended: it can no longer be paused."
     return f"Only a job that runs can be paused, and this one is {status.value}: stop it, or pause it once it runs."

@@ -167,6 +167,6 @@ def _cluster(name: object) -> tuple[Cluster | None, list[FieldError]]:
         return found, []
     known = ", ".join(Cluster.objects.values_list("name", flat=True)[:20])
     if not known:
-        return None, [FieldError("cluster", "no cluster is registered yet: an administrator registers one first")]
+        return None, [FieldError("cluster", "no cluster is registered yet: an administrator has to register one")]
     ask = "choose a cluster" if name in (None, "") else "there is no cluster of that name"
     return None, [FieldError("cluster", f"{ask}; there is {known}")]

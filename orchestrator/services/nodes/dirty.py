@@ -32,7 +32,7 @@ def note(*, replica: Replica, left: Sequence[Leftover], cause: Cause, now: datet
     save(node, [*(each for each in node.not_used if (each.device, each.port) not in places), *found])
     what = ", ".join(_words(left))
     foreign = cause is Cause.PORT_TAKEN and all(each.kind is LeftoverKind.PORT for each in left)
-    said = "found its port in use" if foreign else "has ended, but not everything of it"
+    said = "found its port in use" if foreign else "has ended, but left something behind"
     text = f"{replica.words} of j-{replica.job_id} {said}: {what}. {_not_used(node, found)}"
     transitions.record(kind="device_dirty", text=text, node=node, replica=replica)
 
@@ -54,7 +54,7 @@ def update(*, node: Node, leftovers: Sequence[ReplicaLeftovers]) -> None:
         save(row, present)
     if gone:
         what = ", ".join(dict.fromkeys(word for each in gone for word in each.left))
-        text = f"What was left on {row.name} is gone ({what}): {names_of(gone)} can be used again."
+        text = f"What was left on {row.name} is released ({what}): {names_of(gone)} can be used again."
         transitions.record(kind="device_clean", text=text, node=row)
         enqueue.dispatch_waiting()
 
@@ -100,7 +100,7 @@ def _dirtied(node: Node, replica: Replica, left: Sequence[Leftover], now: dateti
 
 def _not_used(node: Node, found: Sequence[Dirty]) -> str:
     verb, names = "is" if len(found) == 1 else "are", names_of(found)
-    return f"{names[:1].upper()}{names[1:]} of {node.name} {verb} not used until it is gone."
+    return f"{names[:1].upper()}{names[1:]} of {node.name} {verb} not used until it is released."
 
 
 def _words(left: Sequence[Leftover]) -> list[str]:

@@ -45,7 +45,7 @@ def delete_cluster(*, cluster: Cluster, by: User) -> None:
     with transaction.atomic():
         locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
         if locked.nodes.exists() or locked.jobs.exists():
-            raise Conflict(f"Cluster {locked.name} has nodes or jobs: it stays.")
+            raise Conflict(f"Cluster {locked.name} has nodes or jobs and cannot be deleted.")
         locked.delete()
         transitions.record(kind="cluster_deleted", text=f"Cluster {locked.name} was deleted.", actor=by)
 
@@ -120,7 +120,7 @@ def _move(node_id: str, to: NodeState, by: User, reason: str, word: str) -> Node
     if node.state == to:
         return node
     if node.state == NodeState.LOST:
-        raise Conflict(f"{node.name} is lost: its agent has not been heard of. Start the agent, or remove the node.")
+        raise Conflict(f"{node.name} is lost: its agent does not report. Start the agent, or remove the node.")
     if node.state == NodeState.LEAVING:
         raise Conflict(f"{node.name} is leaving: its agent was told to end. Start the agent, or remove the node.")
     text = f"{node.name} was {word} by {by.get_username()}{_because(reason)}."
@@ -128,7 +128,7 @@ def _move(node_id: str, to: NodeState, by: User, reason: str, word: str) -> Node
         with transaction.atomic():
             move_node(node=node, to=to, now=datetime.now(UTC), reason=reason, actor=by, text=text)
     except StaleTransition as error:
-        raise Conflict(f"{node.name} has changed meanwhile: look again.") from error
+        raise Conflict(f"{node.name} has changed meanwhile: reload the page.") from error
     return node
 
 

@@ -78,9 +78,9 @@ def _check(url: str, ref: str, path: str) -> None:
     if parts.username is not None or parts.password is not None:
         raise GitRefused("leave user name and password out of the address: it is shown to everybody who sees the job")
     if " " in url or parts.query or parts.fragment:
-        raise GitRefused("the address may hold no spaces, no ? and no #: the branch has a field of its own")
+        raise GitRefused("the address must not contain spaces, ? or #: the branch has its own field")
     if ref and (not REF.fullmatch(ref) or ".." in ref):
-        raise GitRefused("the branch, tag or commit may hold letters, digits and . _ - / + @")
+        raise GitRefused("the branch, tag or commit may contain letters, digits and . _ - / + @")
     if path:
         try:
             safe_parts(path)
@@ -139,7 +139,7 @@ def _wait(process: subprocess.Popen[bytes], folder: Path, deadline: float) -> No
             return
         except subprocess.TimeoutExpired:
             if monotonic() > deadline:
-                raise GitRefused(f"the repository did not arrive within {TIME_S:g} s") from None
+                raise GitRefused(f"the repository could not be fetched within {TIME_S:g} s") from None
             if _size_bytes(folder) > settings.MAX_CODE_BYTES * FETCH_FACTOR:
                 raise _too_large() from None
 
@@ -180,7 +180,7 @@ def _in_words(said: str) -> str:
     last = next((line for line in reversed(lines) if line.startswith(("fatal:", "error:"))), lines[-1] if lines else "")
     known = {
         "couldn't find remote ref": "there is no such branch, tag or commit",
-        "not our ref": "there is no such commit, or the server gives single commits to nobody",
+        "not our ref": "there is no such commit, or the server does not serve single commits",
         "Authentication failed": "the repository does not exist, or is not public",
         "could not read Username": "the repository does not exist, or is not public",
         "not found": "there is no repository at that address",

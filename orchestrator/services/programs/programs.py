@@ -87,7 +87,7 @@ def resolve(request: Mapping[object, object], *, by: User) -> Program | Rejected
         return _rejected("code", "give a recipe or code, not both")
     if code in (None, "", {}):
         if kind is Kind.SCRIPT:
-            return _rejected("recipe", "a recipe of the catalogue is no script: give code, or choose kind recipe")
+            return _rejected("recipe", "a recipe of the catalogue is not a script: give code, or choose kind recipe")
         return _from_catalogue(recipe)
     if not isinstance(code, Mapping):
         return _rejected("code", 'has to be an object such as {"filename": "recipe.py", "text": "…"}')
@@ -179,7 +179,7 @@ def _stored_before(digest: object, wanted: _Wanted, *, by: User) -> Program | Re
 def _from_upload(code: Mapping[object, object], wanted: _Wanted) -> Program | Rejected:
     filename = code.get("filename") or ENTRY_NAME
     if not isinstance(filename, str) or not FILENAME.fullmatch(filename):
-        return _rejected("code", "the file name may hold letters, digits, '.', '_', '-' and spaces, and no folders")
+        return _rejected("code", "the file name may contain letters, digits, '.', '_', '-' and spaces, and no folders")
     text, packed = code.get("text"), code.get("content_base64")
     if isinstance(text, str):
         try:

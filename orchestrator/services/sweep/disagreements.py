@@ -84,7 +84,7 @@ def refuse_unanswered_launches(*, now: datetime) -> None:
         )
     ):
         waited_s = LAUNCH_TAKEN_WITHIN.total_seconds()
-        reason = f"The agent of {replica.node_name} did not take the launch command within {waited_s:.0f} s."
+        reason = f"The agent of {replica.node_name} did not accept the launch command within {waited_s:.0f} s."
         gang.on_unanswered(replica=replica, reason=reason, now=now)
 
 

@@ -87,7 +87,7 @@ def tell_jobs(node: Node) -> None:
     """The node is lost: jobs that run there are told what becomes of them."""
     replicas = node.replicas.exclude(status__in=TERMINAL_REPLICA).filter(lease_s__gt=0).select_related("job")
     for job, lease_s in {replica.job: replica.lease_s for replica in replicas}.items():
-        text = f"{node.name} is lost. What runs there is given up when nothing has been heard of it for {lease_s:g} s."
+        text = f"{node.name} is lost. Its processes are given up when it has been silent for {lease_s:g} s."
         record(kind="node_silent", text=text, job=job)
 
 

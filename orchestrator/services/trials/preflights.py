@@ -138,18 +138,18 @@ def warnings_about(spec: JobSpec, *, by: User, now: datetime) -> list[str]:
 def _seen_by(user: User, preflight_id: int) -> Preflight:
     row = Preflight.objects.filter(pk=preflight_id).first()
     if row is None or (row.owner_id != user.pk and not user.may_administer):
-        raise NotFound("There is no such check, or it has been forgotten: they are kept for a day.")
+        raise NotFound("There is no such check. Checks are kept for a day.")
     return row
 
 
 def _silent(asked: ProbedNode) -> Found:
     has_question = asked.command is not None and asked.command.acked_at is not None and not asked.command.refused
     if asked.is_away:
-        why, remedy = "its agent is not heard of", "See whether the machine runs and its agent is up"
+        why, remedy = "its agent does not report", "Check that the machine and its agent run"
     elif has_question:
-        why, remedy = "it took the question, and no answer came in time", "Check again, and read its agent's log"
+        why, remedy = "it accepted the check but did not answer in time", "Check again, and read its agent's log"
     else:
-        why = "its agent is there and does not take this command: it is too old for it"
+        why = "its agent does not accept this command: it is too old"
         remedy = "Update the agent and restart it, or start the job without this check"
     return Found(f"{asked.name} was not checked", why, remedy, blocks=has_question or asked.is_away, node=asked.name)
 

@@ -51,12 +51,12 @@ def rehearse(*, job: Job, spec: JobSpec, cluster: Cluster, view: ClusterView, no
     running = alike.awaited(now).exclude(preflight__job=None).first()
     if running is None and own is not None:
         if why := _why_given_up(job, own, found, now):
-            return Rehearsed(warnings=(f"its program was not built before its first launch: {why}",))
+            return Rehearsed(warnings=(f"its program was not tried out before its first launch: {why}",))
         running = own if own.answered_at and now - own.answered_at < AGAIN_AFTER else None
     name = running.name if running else _begin(job, spec, cluster, view, now)
     if not name:
         return Rehearsed()
-    return Rehearsed(waits_for=f"its program is being built once on {name}, as before every first launch")
+    return Rehearsed(waits_for=f"its program is being tried out on {name}, as before every first launch")
 
 
 def withdraw(*, job: Job, now: datetime) -> None:
@@ -72,7 +72,7 @@ def _why_given_up(job: Job, own: ProbedNode, found: list[Finding], now: datetime
         return f"{own.name} did not answer in time"
     if not Preflight.objects.filter(job=job, created_at__lt=now - BUSY_FOR).exists():
         return ""
-    return "; ".join(finding.why for finding in found) or f"{own.name} had no time for it"
+    return "; ".join(finding.why for finding in found) or f"{own.name} was too busy"
 
 
 def _begin(job: Job, spec: JobSpec, cluster: Cluster, view: ClusterView, now: datetime) -> str:

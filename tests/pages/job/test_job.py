@@ -83,7 +83,7 @@ def gang(member: User) -> Job:
             series.append([series.Addition(owner, name, points)])
         LogChunk.objects.create(replica=replica, start=0, end=22, at=1.7e9, text="Traceback of nothing.\n")
         Replica.objects.filter(pk=replica.pk).update(log_size=22)
-    Event.objects.create(job=job, kind="job_running", text="Every process is at work.")
+    Event.objects.create(job=job, kind="job_running", text="All processes are running.")
     return job
 
 
@@ -117,7 +117,7 @@ def test_a_running_job_shows_everything_without_script(client_of: Browser, membe
         "2.5\u202fGB",
         "training",
         "Traceback of nothing.",
-        "Every process is at work.",
+        "All processes are running.",
         "MultiWorkerMirrored",
         "&quot;type&quot;: &quot;worker&quot;",
     ):
@@ -190,7 +190,7 @@ def test_deleting_without_the_name_by_role(
 def test_stopping_twice_says_so(client_of: Browser, member: User) -> None:
     job = make_job(owner=member, status=JobStatus.SUCCEEDED)
     page = client_of(member).post(reverse("job_stop", args=[job.pk]), follow=True).content.decode()
-    assert "The job has ended already" in page
+    assert "The job has already ended" in page
 
 
 def test_retry_leads_to_the_new_job(client_of: Browser, member: User, viewer: User) -> None:

@@ -66,7 +66,7 @@ def test_a_replaced_process_stays_on_the_page(client_of: Browser, member: User) 
 
 
 def test_a_job_that_waits_to_try_again_says_until_when(client_of: Browser, member: User) -> None:
-    waits = "waits until 12:00:10 UTC before it tries again (restart 1 of 3)"
+    waits = "waits until 12:00:10 UTC before it is launched again (restart 1 of 3)"
     job = make_job(owner=member, status=JobStatus.SUBMITTED, attempt=1, waiting_for=waits, not_before=AT)
     page = html_of(client_of(member).get(reverse("job", args=[job.pk])))
     assert f"<strong>Waiting to restart.</strong><p>W{waits[1:]}</p>" in page

@@ -186,7 +186,7 @@ def test_a_gang_that_is_launched_again_goes_on_from_the_newest(now, gateway, dja
     attempt = Attempt.objects.get(job=job, number=2)
     assert (attempt.resumed_from, attempt.resumed_step) == (newest, 20)
     told = job.events.filter(text__contains="Launch 2").get().text
-    assert told.endswith("It goes on from the checkpoint at step 20.")
+    assert told.endswith("It continues from the checkpoint at step 20.")
     node = job.replicas.filter(attempt=2).first().node
     file, size = checkpoint_store.open_for(node, newest.pk, "state.index")
     assert (file.read(), size) == (b"index", 5)
@@ -235,7 +235,7 @@ def test_in_a_shared_folder_the_training_decides_what_is_kept(now) -> None:
     assert (row.where, row.step, row.place) == ("folder", 20, f"/mnt/ck/j-{job.pk}")
     wanted = msgspec.structs.replace(job.typed_spec, resume_from=row.pk, cluster=job.cluster.name, epochs=9)
     ((_, live),) = checkpoint_registry.resume_point(wanted, by=job.owner).errors
-    assert "wait for its end, or stop it" in live
+    assert "wait until it ends, or stop it" in live
     Job.objects.filter(pk=job.pk).update(status=JobStatus.SUCCEEDED.value)
     assert checkpoint_registry.resume_point(wanted, by=job.owner).errors == ()
     restore = checkpoint_registry.restore_for(row, role=Role.WORKER, strategy=Strategy.MULTI_WORKER_MIRRORED)
@@ -267,7 +267,7 @@ def test_a_job_begins_with_the_checkpoint_of_another(now, gateway, django_captur
     gone = make_job(cluster=make_lab(), spec={"resume_from": 999})
     assert dispatch.dispatch_job(job_id=gone.pk, now=now) is False
     gone.refresh_from_db()
-    assert gone.waiting_for == "The checkpoint 999, which it is to begin with, is no longer there."
+    assert gone.waiting_for == "The checkpoint 999, from which it starts, no longer exists."
 
 
 @pytest.fixture
@@ -294,7 +294,7 @@ def test_what_cannot_be_resumed_is_refused_with_the_reason(asking, root: Path) -
     say(replica, 30)
     assert "on its way" in asking(Checkpoint.objects.get(step=30))
     (root / str(replica.job_id) / row.name / MARKER).unlink()
-    assert "gone from the control plane" in asking(row)
+    assert "no longer on the control plane" in asking(row)
 
 
 def test_a_batch_that_does_not_divide_is_never_mended_against_the_checkpoint(member: User) -> None:

@@ -56,7 +56,7 @@ def test_every_process_is_asked_for_its_stacks_and_ended(now):
         (stop,) = stops(replica)
         assert (stop.stacks, stop.cause, stop.reason) == (True, Cause.HUNG, reason)
     assert job.events.filter(
-        text=f"{reason} So the stacks of all its processes are taken, and they are ended."
+        text=f"{reason} So the stacks of all its processes are saved, and the processes are ended."
     ).exists()
     sweep(job, later(now, 63))
     assert all(len(stops(replica)) == 1 for replica in replicas)

@@ -238,7 +238,7 @@ def test_only_its_owner_pauses_a_job_and_only_one_that_runs(now):
         with pytest.raises(Forbidden):
             act(job_id=job.pk, by=make_user(f"other-{number}"))
     jobs.stop_job(job_id=job.pk, by=job.owner)
-    for act, words in ((jobs.pause_job, "has ended already: it was stopped"), (jobs.resume_job, "has ended")):
+    for act, words in ((jobs.pause_job, "has already ended: it was stopped"), (jobs.resume_job, "has ended")):
         with pytest.raises(Conflict, match=words):
             act(job_id=job.pk, by=job.owner)
 

@@ -73,7 +73,7 @@ def test_a_worker_comes_back_where_it_was_and_nothing_else_moves(job, now):
     texts = list(job.events.filter(kind="part_replaced").values_list("text", flat=True))
     assert texts == [
         f"worker 1 on {before.node_name} was killed by signal 9 (SIGKILL). So worker 1 is launched again; "
-        "the others go on.",
+        "the others continue.",
         "worker 1 is launched.",
         "worker 1 is at work again after 6.0 s.",
     ]

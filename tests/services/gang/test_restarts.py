@@ -157,7 +157,7 @@ def test_a_program_that_fails_is_tried_again_after_a_while(now, enqueued):
     end(only, Cause.EXCEPTION, now, code=1, message=CRASH)
     job.refresh_from_db()
     assert job.status == JobStatus.SUBMITTED
-    assert job.waiting_for == "waits until 12:00:10 UTC before it tries again (restart 1 of 1)"
+    assert job.waiting_for == "waits until 12:00:10 UTC before it is launched again (restart 1 of 1)"
     assert not dispatch.dispatch_job(job_id=job.pk, now=later(now, 9))
     assert dispatch.dispatch_waiting(now=later(now, 10)) == 1
     job.refresh_from_db()

@@ -55,7 +55,7 @@ def test_what_is_not_over_or_still_wanted_is_kept(ended: Job, member: User, view
         with pytest.raises(Forbidden):
             deleting.delete_job(job_id=ended.pk, by=person)
     heir = make_job(owner=member, spec={"resume_from": ended.checkpoints.get().pk})
-    with pytest.raises(Conflict, match=f"j-{heir.pk} is to begin with a checkpoint"):
+    with pytest.raises(Conflict, match=f"j-{heir.pk} starts from a checkpoint"):
         deleting.delete_job(job_id=ended.pk, by=member)
     with pytest.raises(Conflict, match="has not ended"):
         deleting.delete_job(job_id=heir.pk, by=member)

@@ -74,9 +74,9 @@ def test_a_device_is_not_used_until_its_node_sees_that_all_is_gone(now, enqueued
     assert Node.objects.get(pk=node.pk).dirty == []
     assert launch(job, later(now, 10))
     assert texts(node) == [
-        f"worker 0 of j-{job.pk} has ended, but not everything of it: process 4711 (python3). "
-        "CPU slot 0 of node-1 is not used until it is gone.",
-        "What was left on node-1 is gone (process 4711 (python3)): CPU slot 0 can be used again.",
+        f"worker 0 of j-{job.pk} has ended, but left something behind: process 4711 (python3). "
+        "CPU slot 0 of node-1 is not used until it is released.",
+        "What was left on node-1 is released (process 4711 (python3)): CPU slot 0 can be used again.",
     ]
     with django_capture_on_commit_callbacks(execute=True):
         look(node, only, later(now, 11))  # said once more
@@ -95,7 +95,7 @@ def test_a_port_alone_says_nothing_against_the_device(now):
     assert [each.name for each in Node.objects.get(pk=only.node_id).not_used] == [f"port {only.port}"]
     assert texts(only.node) == [
         f"worker 0 of j-{job.pk} found its port in use: {port.words}. "
-        f"Port {only.port} of node-1 is not used until it is gone."
+        f"Port {only.port} of node-1 is not used until it is released."
     ]
 
 

@@ -88,7 +88,7 @@ def test_what_is_not_there_is_said(place, settings):
 def test_a_server_that_does_not_answer_costs_a_limited_time(place, monkeypatch):
     _, address = place
     monkeypatch.setattr(git, "TIME_S", 0.5)
-    with pytest.raises(GitRefused, match=r"did not arrive within 0\.5 s"):
+    with pytest.raises(GitRefused, match=r"could not be fetched within 0\.5 s"):
         fetch(f"{address}/slow/repo")
 
 

@@ -39,10 +39,10 @@ def test_a_silent_node_is_lost_with_its_replicas_and_their_jobs_are_launched_aga
     refreshed(job, [first, second])
     node = Node.objects.get(pk=second.node_id)
     assert (node.state, node.state_before_away) == (NodeState.LOST, NodeState.READY)
-    assert node.state_reason == "Not heard of for 11 s (last at 12:00:00 UTC)."
+    assert node.state_reason == "No report for 11 s (last at 12:00:00 UTC)."
     assert (second.status, second.cause, second.held) == (ReplicaStatus.LOST, Cause.NODE_LOST, False)
     assert (job.status, job.cause) == (JobStatus.RESTARTING, Cause.NODE_LOST)
-    assert job.reason.startswith("worker 1 on node-2 was lost: Node node-2 is lost. Not heard of for 11 s")
+    assert job.reason.startswith("worker 1 on node-2 was lost: Node node-2 is lost. No report for 11 s")
     assert Event.objects.filter(node=node, kind="node_lost").count() == 1
     assert Event.objects.filter(job=job, kind="replica_lost").count() == 1
 
@@ -152,7 +152,7 @@ def test_an_agent_that_never_takes_its_launch_is_named(now):
     refreshed(job, [first, second])
     assert (second.status, second.cause) == (ReplicaStatus.EXITED, Cause.NODE_LOST)
     assert job.status == JobStatus.RESTARTING
-    assert "did not take the launch command within 60 s" in job.reason
+    assert "did not accept the launch command within 60 s" in job.reason
 
 
 def test_a_replica_that_its_agent_no_longer_lists_is_given_up(now):

@@ -79,7 +79,7 @@ def test_a_node_away_for_less_than_its_lease_is_lost_and_found_and_nothing_resta
     node = Node.objects.get(pk=second.node_id)
     assert (node.state, second.status, job.status) == (NodeState.LOST, ReplicaStatus.RUNNING, JobStatus.RUNNING)
     told = Event.objects.get(job=job, kind="node_silent").text
-    assert told == "node-2 is lost. What runs there is given up when nothing has been heard of it for 30 s."
+    assert told == "node-2 is lost. Its processes are given up when it has been silent for 30 s."
     reports.apply([(node, heartbeat(node))], now=time.now)
     time.go(30, heard=speaking(), listed=[first, second])
     refreshed(job, [first, second])

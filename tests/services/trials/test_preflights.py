@@ -106,9 +106,9 @@ def test_nodes_that_stay_silent(member):
     view = preflights.answers_to(preflight_id=row.pk, by=member, now=LATER)
     assert view.state == "done"
     assert {found.node: (found.severity, found.why.split(":")[0]) for found in view.findings} == {
-        "node-1": ("error", "it took the question, and no answer came in time"),
-        "node-2": ("warning", "its agent is there and does not take this command"),
-        "node-3": ("error", "its agent is not heard of"),
+        "node-1": ("error", "it accepted the check but did not answer in time"),
+        "node-2": ("warning", "its agent does not accept this command"),
+        "node-3": ("error", "its agent does not report"),
     }
 
 

@@ -47,7 +47,7 @@ def test_the_leaders_node_builds_it_first(now):
     job = make_gang_job(make_lab())
     assert not dispatched(job, now)
     assert job.status == JobStatus.SUBMITTED
-    assert job.waiting_for == "its program is being built once on node-1, as before every first launch"
+    assert job.waiting_for == "its program is being tried out on node-1, as before every first launch"
     probe = decode_command(bytes(Command.objects.get().body))
     assert isinstance(probe, Probe)
     assert (probe.node, probe.builds, probe.trains, probe.spec) == ("node-1", True, False, job.typed_spec)
@@ -142,7 +142,7 @@ def test_a_rehearsal_that_nobody_answers_holds_no_job_up(now):
     assert not dispatched(job, now + rehearsals.ANSWER_WITHIN)
     assert dispatched(job, now + rehearsals.ANSWER_WITHIN + timedelta(seconds=1))
     assert Event.objects.get(job=job, kind="preflight").text == (
-        "Found before it started: its program was not built before its first launch: node-1 did not answer in time."
+        "Found before it started: its program was not tried out before its first launch: node-1 did not answer in time."
     )
     slow = make_gang_job(cluster, global_batch_size=32)
     dispatched(slow, now)
@@ -159,7 +159,7 @@ def test_another_node_is_asked_at_once_when_the_one_that_builds_is_lost(now):
     gang.on_ack(node=cluster.nodes.get(name="node-1"), command_id=Command.objects.get().pk, refused="", now=now)
     cluster.nodes.filter(name="node-1").update(state=NodeState.LOST)
     assert not dispatched(job, now)
-    assert job.waiting_for.startswith("its program is being built once on node-2")
+    assert job.waiting_for.startswith("its program is being tried out on node-2")
     answer(now)
     assert dispatched(job, now)
 
