@@ -32,23 +32,15 @@ def dispatch_waiting() -> None:
 
 def ask_worker(worker: str, *, answer_to: str) -> None:
     """Have this worker, and no other, answer in Redis; raises `OperationalError` when the broker is down."""
-    current_app.send_task(
-        ANSWER,
-        kwargs={"answer_to": answer_to},
-        queue=worker_direct(worker),
-        expires=EXPIRES_S,
-        ignore_result=True,
-    )
+    _put(ANSWER, worker_direct(worker), answer_to=answer_to)
+
+
+def _put(name: str, queue: object, **arguments: object) -> None:
+    current_app.send_task(name, kwargs=arguments, queue=queue, expires=EXPIRES_S, ignore_result=True)
 
 
 def _send(name: str, **arguments: int) -> None:
     try:
-        current_app.send_task(
-            name,
-            kwargs=arguments,
-            queue=CONTROL_QUEUE,
-            expires=EXPIRES_S,
-            ignore_result=True,
-        )
+        _put(name, CONTROL_QUEUE, **arguments)
     except (OperationalError, OSError) as error:
         logger.warning("task %s was not sent, the sweep will do its work: %s", name, error)

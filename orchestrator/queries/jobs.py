@@ -71,14 +71,8 @@ def page(
     jobs = _listed(user)
     if "\0" in f"{strategy}{owner}{cluster}":
         return Page([], None)  # nothing is called so, and PostgreSQL will not even look
-    if wanted := list(status):
-        jobs = jobs.filter(status__in=wanted)
-    if strategy:
-        jobs = jobs.filter(strategy=strategy)
-    if owner:
-        jobs = jobs.filter(owner__username=owner)
-    if cluster:
-        jobs = jobs.filter(cluster__name=cluster)
+    wanted = {"status__in": list(status), "strategy": strategy, "owner__username": owner, "cluster__name": cluster}
+    jobs = jobs.filter(**{column: value for column, value in wanted.items() if value})
     if search := search.strip().replace("\0", ""):
         by_id = _ID_SEARCH.fullmatch(search)
         jobs = jobs.filter(Q(name__icontains=search) | (Q(pk=int(by_id[1])) if by_id else Q()))

@@ -58,7 +58,7 @@ class Builder:
         self._code = code
         self._zygotes = zygotes
         self._lock = threading.Lock()
-        self.interrupted = [int(folder.name) for folder in self._root.glob("*")]
+        self.interrupted = [int(folder.name) for folder in self._root.glob("*") if folder.name.isdecimal()]
         for folder in self._root.glob("*"):
             end_using(folder / SCRATCH)
         shutil.rmtree(self._root, ignore_errors=True)
