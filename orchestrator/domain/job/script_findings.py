@@ -66,4 +66,4 @@ def _keras(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
         why = "it was written for Keras 2 and would fail at the first such name"
     else:
         return
-    yield Finding(what, why, "Choose `tf_keras`", blocks=False)
+    yield Finding(what, why, "Set the field `keras` to `tf_keras`", blocks=False)

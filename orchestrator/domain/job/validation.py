@@ -13,16 +13,18 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from orchestrator.domain.job.values import Bad, param_value, read, text
+from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.field import Field
 from worker_agent.protocol.job.job_spec import FIELDS, ParamValue
 from worker_agent.protocol.job.recipe_text import RecipeInfo
 from worker_agent.protocol.job.requirements import lines_of, problem_of
 from worker_agent.protocol.job.strategies import defaults_of
-from worker_agent.protocol.states import Kind, Strategy
+from worker_agent.protocol.states import Keras, Kind, Strategy
 
 KNOWN_FIELDS = ("recipe", "code", "params", *FIELDS)
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-ENV_RESERVED = frozenset({"TF_CONFIG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "TF_USE_LEGACY_KERAS", "GRPC_FAIL_FAST"})
+ENV_RESERVED = frozenset({"TF_CONFIG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "GRPC_FAIL_FAST"})
+KERAS_VARIABLE = "TF_USE_LEGACY_KERAS"
 ENV_VALUE_CHARS = 4096
 ARGUMENT_CHARS = 4096
 _MISSING = {"name": "give the job a name", "strategy": f"choose one of {', '.join(Strategy)}"}
@@ -34,6 +36,7 @@ class Fields:
 
     values: dict[str, object] = field(default_factory=dict)
     errors: list[tuple[str, str]] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
 def read_fields(request: Mapping[object, object], recipe: RecipeInfo | None) -> Fields:
@@ -53,6 +56,7 @@ def read_fields(request: Mapping[object, object], recipe: RecipeInfo | None) -> 
         else:
             found.values[row.name] = value
     _fill_defaults(found, request)
+    _take_keras_from_env(found, chosen=request.get("keras"))
     if found.values.get("kind") is not Kind.SCRIPT:
         _read_params(found, request.get("params"), recipe)
     return found
@@ -64,8 +68,10 @@ def is_absent(raw: object) -> bool:
 
 
 def env_problem(raw: object) -> str:
-    """What is wrong with a set of environment variables, or ""."""
+    """What is wrong with a cluster's set of environment variables, or ""."""
     outcome = _env(raw, FIELDS["env"])
+    if isinstance(outcome, dict) and KERAS_VARIABLE in outcome:
+        return f"{KERAS_VARIABLE} is set by each job's field `keras`: leave it out"
     return outcome.message if isinstance(outcome, Bad) else ""
 
 
@@ -128,6 +134,24 @@ def _env(raw: object, row: Field) -> dict[str, str] | Bad:
             return Bad(f"{name} contains a line break: a variable's value is one line")
         values[name] = cleaned
     return values
+
+
+def _take_keras_from_env(found: Fields, *, chosen: object) -> None:
+    """The variable that tf.keras goes by (tensorflow/python/util/lazy_loader.py) is the field `keras` here."""
+    env = found.values.get("env")
+    asked = env.pop(KERAS_VARIABLE, None) if isinstance(env, dict) else None
+    if asked is None:
+        return
+    meant = Keras.TF_KERAS if asked.lower() in ("1", "true") else Keras.KERAS3
+    if is_absent(chosen) or chosen == meant:
+        found.values["keras"] = meant
+        what, why = f"{KERAS_VARIABLE} was taken as the field `keras`", f"it is `{meant}` now"
+        found.findings.append(Finding(what, why, "Set the field instead of the variable", blocks=False))
+    else:
+        message = (
+            f"{KERAS_VARIABLE}={asked} asks for `{meant}`, the field `keras` for `{chosen}`: leave one of them out"
+        )
+        found.errors.append(("env", message))
 
 
 def _arguments(raw: object, row: Field) -> list[str] | Bad:

@@ -121,7 +121,7 @@ def _read(request: Mapping[object, object], resolved: Program | Rejected, *, by:
         refused += script_findings.refusals(program.script, asked)
     source = checkpoint_registry.resume_point(asked, by=by)
     refused = combinations.first_of_each_field([*refused, *source.errors])
-    findings = (*_findings(asked, view, program), *source.warnings)
+    findings = (*fields.findings, *_findings(asked, view, program), *source.warnings)
     if "tf_config" not in {name for name, _message in refused}:
         refused += [("tf_config", finding.sentence) for finding in findings if finding.blocks]
     errors += [FieldError(name, message) for name, message in refused if name not in broken]

@@ -183,6 +183,7 @@ def test_hyper_parameters_are_held_to_their_declaration(param, value, words):
 def test_the_same_rules_for_a_clusters_environment():
     assert env_problem({"NCCL_DEBUG": "INFO"}) == ""
     assert "TMPDIR is set by Trainyard" in env_problem({"TMPDIR": "/x"})
+    assert "field `keras`" in env_problem({"TF_USE_LEGACY_KERAS": "1"})
 
 
 @pytest.mark.parametrize("value", ["x\nB=2", "x\n", "\r\nx", "x\u2028B=2", "x\x85B=2"])
@@ -210,3 +211,20 @@ def test_junk_in_hyper_parameters_never_raises(params):
     found = read_fields(GOOD | {"params": params}, RECIPE)
     accepted = found.values["params"]
     assert all(isinstance(value, bool | int | float | str) for value in accepted.values())
+
+
+@pytest.mark.parametrize(("value", "meant"), [("1", Keras.TF_KERAS), ("True", Keras.TF_KERAS), ("0", Keras.KERAS3)])
+def test_the_variable_of_old_keras_is_taken_as_the_field(value, meant):
+    for chosen in ({}, {"keras": ""}, {"keras": meant.value}):
+        found = read_fields(GOOD | {"env": {"TF_USE_LEGACY_KERAS": value, "A": "b"}} | chosen, RECIPE)
+        assert (found.errors, found.values["keras"], found.values["env"]) == ([], meant, {"A": "b"})
+        (finding,) = found.findings
+        assert "the field `keras`" in finding.sentence
+        assert not finding.blocks
+
+
+def test_the_variable_of_old_keras_against_the_field_is_refused_by_name():
+    errors = errors_of(keras="keras3", env={"TF_USE_LEGACY_KERAS": "1"})
+    assert errors == {
+        "env": "TF_USE_LEGACY_KERAS=1 asks for `tf_keras`, the field `keras` for `keras3`: leave one of them out"
+    }
