@@ -78,9 +78,11 @@ def inspect_script(sources: Iterable[tuple[str, str]]) -> ScriptInfo:
     words = _Words()
     problems: list[str] = []
     for number, (filename, text) in enumerate(sources):
-        problem = _read(text, filename, words)
-        if problem and number == 0:
-            problems.append(problem)
+        tree = parsed(text, filename)
+        if isinstance(tree, ast.Module):
+            _read(tree, words)
+        elif number == 0:
+            problems.append(tree)
     named = words.names | words.imports
     own = "keras" in words.imports or any(path.startswith("keras.") for path in words.imports)
     legacy = any(path.split(".")[0] == "tf_keras" for path in words.imports) or "TF_USE_LEGACY_KERAS" in words.texts
@@ -117,10 +119,7 @@ def entry_of(names: Iterable[str], *, asked: str = "", preferred: Iterable[str] 
     return known or (top[0] if len(top) == 1 else None)
 
 
-def _read(text: str, filename: str, words: _Words) -> str:
-    tree = parsed(text, filename)
-    if isinstance(tree, str):
-        return tree
+def _read(tree: ast.Module, words: _Words) -> None:
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
@@ -137,9 +136,8 @@ def _read(text: str, filename: str, words: _Words) -> str:
                 words.paths.add(".".join(_dotted(node)))
             case ast.Constant(value=str(value)):
                 words.texts.add(value)
-        if isinstance(node, ast.Call):
-            words.calls.add(next(reversed(list(_dotted(node.func))), ""))
-    return ""
+            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+                words.calls.add(name)
 
 
 def _dotted(node: ast.expr) -> Iterator[str]:

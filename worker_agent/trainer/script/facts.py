@@ -22,23 +22,19 @@ from worker_agent.trainer.training_run import TrainingRun
 MEMORY_EVERY_S = 2.0
 
 
-class ScriptFacts:
+class ScriptFacts(Periodic):
     """One per process: tells at once what is known, and goes on until `close`."""
 
     def __init__(self, run: TrainingRun, report: ScriptReport) -> None:
         self._report = report
         self._memory = Memory(report.facts)
-        self._following = Periodic("script-facts", MEMORY_EVERY_S, self._memory.tell)
+        super().__init__("script-facts", MEMORY_EVERY_S, self._memory.tell)
         report.facts(**_known(run))
-        self._following.start()
+        self.start()
         # TensorFlow's `Server.join` holds the interpreter: what a server needs is told before it comes to that.
         when_imported("tensorflow", self._needs_memory)
         when_imported("tensorflow.python.distribute.distribute_lib", self._watch_strategies)
         when_imported("tensorflow.dtensor.python.layout", self._watch_meshes)
-
-    def close(self) -> None:
-        """Tell what was needed in all."""
-        self._following.close()
 
     def _needs_memory(self, _module: ModuleType) -> None:
         """Its memory is told."""
