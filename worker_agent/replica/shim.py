@@ -31,14 +31,7 @@ from worker_agent.protocol.records import Started, Stream
 from worker_agent.protocol.states import Cause
 from worker_agent.replica import stacks
 from worker_agent.replica.cleanup import Cleanup
-from worker_agent.replica.folder import (
-    LOCK_FILE,
-    ShimState,
-    find_exit,
-    read_stop,
-    write_shim_state,
-    write_stop,
-)
+from worker_agent.replica.folder import LOCK_FILE, ShimState, find_exit, read_stop, write_shim_state, write_stop
 from worker_agent.replica.lease import Lease
 from worker_agent.replica.leftovers import write_leftovers
 from worker_agent.replica.shim_stream import ShimStream
@@ -208,7 +201,8 @@ class _Shim:
             self._kernel_saw = stacks.collect(self._child, folder=self._folder, path=path, why=request.reason)
         if self._stop is None or self._stop.yields_to(request):
             self._stop = request
-        write_stop(self._folder, request)
+        with contextlib.suppress(OSError):  # a full disk: the end comes all the same
+            write_stop(self._folder, request)
         self._kill_at = min(self._kill_at, time.monotonic() + request.grace_s)
         if self._status is None:
             signal_group(self._child, signal.SIGTERM)

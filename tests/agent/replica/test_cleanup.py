@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.agent.plans import make_launch, make_plan
+from tests.agent.plans import make_launch, make_plan, make_spec
 from tests.agent.replica.test_shim import DRIVER, Running
 from tests.waiting import wait_until
 from worker_agent.daemon.core import ReplicaKey
@@ -266,6 +266,18 @@ def test_a_full_disk_costs_counted_output_and_no_point(folder: Path) -> None:
         batch = Reader(Path(plan.spool) / "trainer").read(max_records=1 << 30, max_bytes=1 << 30)
         said = [decode_record(data) for data in batch.records]
         assert [step for record in said if isinstance(record, Points) for step in record.steps] == list(range(20_000))
+
+
+def test_a_full_disk_keeps_no_limit_from_being_kept(folder: Path) -> None:
+    full = """
+from worker_agent.replica import shim
+def write_stop(*_):
+    raise OSError(28, "No space left on device")
+shim.write_stop = write_stop
+"""
+    plan = make_plan(folder, make_launch(spec=make_spec(time_limit_s=1)))
+    end = start(plan, "import time; time.sleep(60)", driver=full + DRIVER).exit()
+    assert (end.signal, end.cause) == (15, Cause.TIME_LIMIT)
 
 
 def test_out_of_memory_is_told_by_the_kernels_count(folder: Path) -> None:

@@ -108,14 +108,7 @@ def refuses_everybody(error: redis.RedisError) -> bool:
 class Shipper:
     """The thread around `ShippingPlan`: connection, wake-ups, and the reports that are not records."""
 
-    def __init__(
-        self,
-        plan: ShippingPlan,
-        *,
-        channel: Channel,
-        notify_path: str,
-        hello: Callable[[], Hello],
-    ) -> None:
+    def __init__(self, plan: ShippingPlan, *, channel: Channel, notify_path: str, hello: Callable[[], Hello]) -> None:
         self._plan = plan
         self._channel = channel
         self._hello = hello
