@@ -2,16 +2,13 @@
 and no CSRF token, so the Origin header is the only thing that tells a page of ours from a stranger's.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Any
 from urllib.parse import urlsplit
 
 from channels.security.websocket import WebsocketDenier
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
-Scope = dict[str, Any]
-App = Callable[[Scope, Any, Any], Awaitable[None]]
+from dashboard.config.limits import App, Receive, Scope, Send
 
 
 class SameOrigin:
@@ -20,7 +17,7 @@ class SameOrigin:
     def __init__(self, app: App) -> None:
         self.app = app
 
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on or deny."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         app = (

@@ -93,7 +93,6 @@ def jobs(request: SignedIn) -> HttpResponse:
         "clusters": [cluster.name for cluster in machines.clusters(request.user)],
         "newer": filters.address(after=found.newer) if found.newer else "",
         "older": filters.address(before=found.next) if found.next else "",
-        "total": sum(counts.values()),
     }
     return render(request, "dashboard/jobs/page.html", context)
 

@@ -73,7 +73,7 @@ def test_pages_by_key_meet_without_hole_or_overlap(
     made = [make_job(owner=member).pk for _ in range(7)]
     seen, cursor = [], None
     while True:
-        with django_assert_max_num_queries(3):
+        with django_assert_max_num_queries(3):  # the jobs, their launches, whether a newer page exists
             page = jobs.page(member, cursor=cursor, limit=3)
             seen += [jobs.summary(job).id for job in page.items]
         make_job(owner=member)  # newer ones do not disturb the pages behind
@@ -216,7 +216,9 @@ def test_machines_by_name_and_id(member: User) -> None:
             missing()
 
 
-def test_a_hundred_jobs_cost_the_page_one_query(member: User, django_assert_num_queries: Callable[..., object]) -> None:
+def test_a_hundred_jobs_and_their_launches_cost_the_page_two_queries(
+    member: User, django_assert_num_queries: Callable[..., object]
+) -> None:
     template = make_job(owner=member)
     Job.objects.bulk_create(
         Job(

@@ -40,7 +40,8 @@ WARNING_LINE = re.compile(r"^W\d{4} |\bWARN(ING)?\b|\w*Warning:")
 
 @dataclass(frozen=True)
 class ReplicaRow:
-    """A process in the table; `place` is its place in the gang, `log` what its log is asked for by."""
+    """A process in the table; `place` is its place in the gang, `log` what its log is asked for by, `beat` what its
+    node last said of it."""
 
     replica: Replica
     place: int
@@ -48,8 +49,7 @@ class ReplicaRow:
     name: str
     log: str
     devices: str
-    cpu: float | None
-    memory: int | None
+    beat: RunningReplica | None
     ending: str
     tf_config: dict[str, str] | None
 
@@ -123,7 +123,6 @@ def _in_order(job: Job) -> list[Replica]:
 
 
 def _replica_row(replica: Replica, place: int) -> ReplicaRow:
-    beat = _beat_of(replica)
     # What it said after another process had been launched in its place.
     refused = f"{counted(replica.refused, 'late record')} refused" if replica.refused else ""
     return ReplicaRow(
@@ -133,8 +132,7 @@ def _replica_row(replica: Replica, place: int) -> ReplicaRow:
         name=replica_name(str(replica)),
         log=f"{replica}.{replica.incarnation}" if replica.superseded else str(replica),
         devices=_devices(replica),
-        cpu=beat.cpu_percent if beat else None,
-        memory=beat.memory_bytes if beat else None,
+        beat=_beat_of(replica),
         ending=", ".join(filter(None, [_ending(replica), refused])),
         tf_config=_marked(replica),
     )

@@ -92,7 +92,7 @@ def _model_and_gang(known: Facts) -> Iterable[tuple[str, str]]:
     sizes = {name: _count(size) for name, size in mesh.items() if _is_number(size)}
     yield "Mesh", f"{' × '.join(sizes.values())} ({' × '.join(sizes)})" if sizes else ""
     passes = known.get("accumulation")
-    yield "Accumulation", f"{_count(passes)} passes per step" if _number(passes, 0) > 1 else ""
+    yield "Accumulation", f"{_count(passes)} passes per step" if _number(passes) > 1 else ""
     yield "Keras", _text(known.get("keras"))
     precision = _text(known.get("precision"))
     yield "Precision", "" if precision == "float32" else precision.replace("_", " ")
@@ -116,8 +116,8 @@ def _measured(job: Job) -> Iterable[tuple[str, str]]:
 def _course(known: Facts) -> Iterable[tuple[str, str]]:
     yield "Micro-batches", _count(known.get("micro_batches"))
     ideal, overlap = known.get("bubble"), known.get("overlap")
-    yield "Idle share, at best", f"{_number(ideal, 0) * 100:.0f} % of a step" if _is_number(ideal) else ""
-    yield "Overlap reached", f"{_number(overlap, 0) * 100:.0f} %" if _is_number(overlap) else _text(overlap)
+    yield "Idle share, at best", f"{_number(ideal) * 100:.0f} % of a step" if _is_number(ideal) else ""
+    yield "Overlap reached", f"{_number(overlap) * 100:.0f} %" if _is_number(overlap) else _text(overlap)
     sharding = mapping_of(known.get("sharding"))
     policy, reason = _text(sharding.get("policy")), _text(sharding.get("reason"))
     files = _count(sharding.get("files"))
@@ -164,7 +164,7 @@ def _tables(known: Facts, told: list[tuple[str, Facts]], gang: list[Replica]) ->
     )
     # What each worker has done of the training under parameter servers; told at the end of every epoch.
     counts = known.get("steps_of_workers")
-    made = [_number(each, 0) for each in counts] if isinstance(counts, list) else []
+    made = [_number(each) for each in counts] if isinstance(counts, list) else []
     yield _table(
         "Updates by each worker",
         list(enumerate(made)),
@@ -218,8 +218,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
-def _number(value: object, default: float) -> float:
-    return float(value) if isinstance(value, int | float) and _is_number(value) else default
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and _is_number(value) else 0.0
 
 
 def _count(value: object) -> str:

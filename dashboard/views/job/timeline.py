@@ -59,9 +59,8 @@ def timeline_of(job: Job, attempts: list[Attempt], gang: Sequence[Replica], *, n
     start, over = shown[0].started_at, is_over(job)
     end = max(job.ended_at or start, start) if over else now
     span_s = max((end - start).total_seconds(), 1.0)
-    rows: dict[str, TimelineRow] = {}
-    for place, name in enumerate(dict.fromkeys(map(str, gang))):
-        rows[name] = TimelineRow(replica_name(name), place % COLOURS + 1)
+    names = dict.fromkeys(map(str, gang))
+    rows = {name: TimelineRow(replica_name(name), place % COLOURS + 1) for place, name in enumerate(names)}
     for attempt in shown:
         replicas = gang if attempt.number == job.attempt else job_queries.replicas(job, attempt.number)
         begun: dict[str, datetime] = {}  # who takes the place of another one begins where that one ended

@@ -92,7 +92,6 @@ def _state(request: SignedIn, node_id: str) -> dict[str, object]:
     kinds = {slot.kind for slot in slots[found.pk]}
     return {
         "node": found,
-        "now": now,
         "beat": machine_rows.ago(found.last_seen_at, now),
         "devices": machine_rows.devices_in_words(found.devices),
         "tiles": machine_rows.device_tiles(found, slots[found.pk]),
