@@ -131,6 +131,12 @@ def assert_charted_is_stored(page: Page, stack: Stack, job_id: int) -> None:
         assert math.isclose(number(shown), values[int(number(step))], rel_tol=1e-2, abs_tol=1e-4), (step, shown)
 
 
+# How far the page has shifted since it was opened, as a browser counts it.
+SHIFT = """() => new Promise((told) => new PerformanceObserver((list) => told(
+  list.getEntries().reduce((sum, each) => sum + (each.hadRecentInput ? 0 : each.value), 0)
+)).observe({ type: "layout-shift", buffered: true }))"""
+CHARTS = "cards => cards.map(card => card.dataset.chart)"
+SECTIONS = ["Charts", "Replicas", "Timeline", "Checkpoints", "Logs", "Events", "Files", "Configuration"]
 STRATEGIES: list[Any] = [
     ("one_device", {}, {"worker:0"}),
     ("mirrored", {"devices_per_worker": 2}, {"worker:0"}),
@@ -149,6 +155,12 @@ def test_a_job_runs_to_success_before_ones_eyes(
     loss = page.locator('[data-chart="loss"]')
     expect(loss).to_be_visible(timeout=RUNS_S)
     expect(head.get_by_text("Succeeded")).to_be_visible(timeout=RUNS_S)
+    assert page.evaluate(SHIFT) <= 0.02
+    live = page.locator("[data-chart]").evaluate_all(CHARTS)
+    page.reload()
+    expect(page.locator("[data-chart]")).to_have_count(len(live))
+    assert page.locator("[data-chart]").evaluate_all(CHARTS) == live
+    assert page.locator(".ty-subnav a:visible").all_inner_texts() == SECTIONS
 
     assert_charted_is_stored(page, stack, job_id)
     job = stack.get(f"/jobs/{job_id}")

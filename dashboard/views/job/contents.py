@@ -23,13 +23,15 @@ from orchestrator.queries import restarts, telemetry
 from orchestrator.queries.rows import Job, Replica, User
 from worker_agent.protocol.job.gang_shape import device_count, process_count
 from worker_agent.protocol.reports import RunningReplica
-from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus
+from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus
 
 ROLE_ORDER = {"chief": 0, "worker": 1, "ps": 2, "evaluator": 3}
 SERIES_COLOURS = 8
 SPARK_POINTS = 60
 RATES = ("loss", "examples_per_s", "step_time_ms", "steps_per_s")
 SHARES = ("accuracy", "acc")
+METRICS_OF_SCRIPT = 4
+LAST = "last reported"
 # The browser's `js/job/log.js` has the same two.
 # What TensorFlow's estimator says of graphs that DTensor has not split yet is no error, whatever its letter.
 ERROR_LINE = re.compile(
@@ -86,7 +88,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
         "can_clone": user.may_run_jobs,
         "resume_from": checkpoints.newest_usable if failed and over and user.may_run_jobs else None,
         "failed": failed,
-        "tiles": [] if failed or not job.attempt else _tiles(job, gang),
+        "tiles": [] if failed or (over and not job.attempt) else _tiles(job, gang, row),
         "replicas": rows,
         "replaced": [_replica_row(replica, place[str(replica)]) for replica in everybody if replica.superseded],
         "strategy": strategy_panel(job, gang),
@@ -175,10 +177,12 @@ def _marked(replica: Replica) -> dict[str, str] | None:
     return dict(zip(("before", "own", "after"), text.partition(own), strict=True))
 
 
-def _tiles(job: Job, gang: list[Replica]) -> list[Tile]:
-    metric = _headline_metric(job.metrics)
+def _tiles(job: Job, gang: list[Replica], row: JobRow) -> list[Tile]:
+    """A recipe's are all there from the beginning; a script's are those that it has told, beside its time."""
+    is_script, metric = job.typed_spec.kind is Kind.SCRIPT, _headline_metric(job.metrics)
     told_by_leader = {f"step_time_ms/{replica_name(str(each))}": str(each) for each in gang}
-    names_wanted = [*RATES, *told_by_leader, *([metric] if metric else [])]
+    shown = list(job.metrics)[:METRICS_OF_SCRIPT] if is_script else [metric] if metric else []
+    names_wanted = [*RATES, *told_by_leader, *shown]
     series = telemetry.series(job, names=names_wanted, points=SPARK_POINTS)
     names = {str(replica) for replica in gang}
 
@@ -197,9 +201,7 @@ def _tiles(job: Job, gang: list[Replica]) -> list[Tile]:
     devices = device_count(job.typed_spec)
     slowest = max(times, key=lambda name: times[name], default="")
     each = f"{group(sum(rates.values()) / devices)} per device" if rates and devices > 1 else ""
-    return [
-        _loss_tile(job, next(iter(loss.values()), None), curve("loss")),
-        *([_metric_tile(job, metric, curve(metric))] if metric else []),
+    rates_of_it = [
         Tile(
             "Examples per second",
             group(sum(rates.values())) if rates else MISSING,
@@ -221,6 +223,21 @@ def _tiles(job: Job, gang: list[Replica]) -> list[Tile]:
             key="sps",
             values=curve("steps_per_s"),
         ),
+    ]
+    if is_script:
+        return [
+            Tile("Time at work", row.lasted if row.began else MISSING, key="time"),
+            *(
+                Tile(_metric_title(name), figure(job.metrics[name]), "", LAST, key=f"of {name}", values=curve(name))
+                for name in shown
+            ),
+            *(tile for tile in rates_of_it if tile.figure != MISSING),
+        ]
+    no_epoch = [] if "loss" in job.metrics else [Tile("Metric of an epoch", MISSING)]
+    return [
+        _loss_tile(job, next(iter(loss.values()), None), curve("loss")),
+        *([_metric_tile(job, metric, curve(metric))] if metric else no_epoch),
+        *rates_of_it,
     ]
 
 

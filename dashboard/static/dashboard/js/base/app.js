@@ -155,7 +155,7 @@ if (links.length) {
   let due = 0;
   const spy = () => {
     due = 0;
-    const now = links.filter((a) => $(a.hash)?.getBoundingClientRect().top < innerHeight * 0.3).pop() ?? links[0];
+    const now = links.filter((a) => $(a.hash)?.getClientRects()[0]?.top < innerHeight * 0.3).pop() ?? links[0];
     for (const a of links) a === now ? a.setAttribute("aria-current", "true") : a.removeAttribute("aria-current");
   };
   const plan = () => {

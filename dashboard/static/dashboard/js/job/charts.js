@@ -1,9 +1,10 @@
 // Which charts a job has: one card per measure, in a settled order, made as names turn up in the store.
-import { $, $$ } from "../base/dom.js";
+import { $, $$, make } from "../base/dom.js";
 import { replicaName } from "../base/format.js";
 import { Chart } from "../charts/chart.js";
 import { total } from "../charts/series.js";
 
+const METRIC = 10;
 const ACCURACY = /(^|_)(acc|accuracy)$/;
 const KNOWN = {
   loss: { order: 0, title: "Loss", tools: "log smooth table" },
@@ -43,8 +44,11 @@ function remember(key, tool, on) {
 }
 
 // store: training series by step · load: node series by time · placeOf(replica) · nodeNames: Map of id → name
-export function jobCharts({ store, load, placeOf, nodeNames }) {
-  const box = $("[data-charts]"),
+// coming(): whether metrics follow with the end of an epoch
+export function jobCharts({ store, load, placeOf, nodeNames, coming }) {
+  const training = $("[data-charts]"),
+    machines = $("[data-load]"),
+    slot = make("div", { class: "p-slot", "data-order": METRIC }, "Metrics follow with the end of the first epoch."),
     template = $("#chart-card"),
     cards = new Map();
   const color = (place) => (place % 8) + 1;
@@ -98,6 +102,12 @@ export function jobCharts({ store, load, placeOf, nodeNames }) {
       .sort((a, b) => a.label.localeCompare(b.label, undefined, { numeric: true }))
       .map((l) => ({ ...l, s: color(place++) }));
   }
+  // Whenever a card comes, its place is the same.
+  function put(el, box) {
+    const { order, chart } = el.dataset,
+      next = [...box.children].find(({ dataset: d }) => +d.order > +order || (+d.order === +order && d.chart > chart));
+    next ? next.before(el) : box.append(el);
+  }
   function card(key, title, known, x, read, starts) {
     if (cards.has(key)) return;
     const el = template.content.firstElementChild.cloneNode(true),
@@ -112,10 +122,7 @@ export function jobCharts({ store, load, placeOf, nodeNames }) {
     $("[data-tool=table]", el).setAttribute("aria-label", `Show ${title} as a table`);
     $(".ty-legend", el).setAttribute("aria-label", `Series of ${title}`);
     for (const b of $$("[data-tool]", el)) if (!tools.includes(b.dataset.tool)) b.remove();
-    const next = [...box.children].find(
-      (c) => +c.dataset.order > known.order || (+c.dataset.order === known.order && c.dataset.chart > key),
-    );
-    next ? next.before(el) : box.append(el);
+    put(el, x === "step" ? training : machines);
     const chart = new Chart(el, {
       key,
       x,
@@ -136,7 +143,7 @@ export function jobCharts({ store, load, placeOf, nodeNames }) {
       for (const name of store.names.keys()) {
         const key = base(name),
           known = KNOWN[key] ?? {
-            order: key !== name || store.names.has(`val_${name}`) ? 10 : 30,
+            order: METRIC,
             unit: ACCURACY.test(key) ? "%" : "",
             format: ACCURACY.test(key) ? "percent" : "plain",
             tools: ACCURACY.test(key) ? "smooth table" : "log smooth table",
@@ -154,8 +161,11 @@ export function jobCharts({ store, load, placeOf, nodeNames }) {
         const kind = gpu(name)?.[2] ?? name;
         if (NODE[kind]) card(`node ${kind}`, NODE[kind].title, NODE[kind], "clock", () => loaded(kind));
       }
-      box.hidden = !cards.size;
-      $("[data-charts-none]").hidden = cards.size > 0;
+      const first = $(".ty-chart", training);
+      $("[data-charts-none]").hidden = !!first;
+      machines.hidden = !machines.firstChild;
+      if (!first || !coming() || $(`.ty-chart[data-order="${METRIC}"]`, training)) slot.remove();
+      else if (!slot.parentNode) put(slot, training);
       for (const c of cards.values()) c.draw();
     },
   };

@@ -14,6 +14,7 @@ const RECENT_S = 900,
   AFTER_S = 10;
 
 const page = $("[data-job]"),
+  isRecipe = page.dataset.kind === "recipe",
   store = new Store(),
   load = new Store(),
   nodeNames = new Map();
@@ -22,7 +23,8 @@ let job = null,
   logEnds = {},
   shownState = "",
   beats = {};
-const rows = () => $$("#replicas [data-replica]");
+const rows = () => $$("#replicas [data-replica]"),
+  metricNames = () => Object.keys(job.metrics).filter((n) => n !== "loss" && n !== "val_loss");
 const places = new Map();
 function readRows() {
   for (const row of rows()) {
@@ -50,10 +52,17 @@ addEventListener("input", (e) => {
 });
 showTfConfig();
 const log = logViewer($(".ty-log"), placeOf),
-  charts = jobCharts({ store, load, placeOf, nodeNames });
+  charts = jobCharts({
+    store,
+    load,
+    placeOf,
+    nodeNames,
+    coming: () => isRecipe && job && !job.ended_at && (!("loss" in job.metrics) || metricNames().length > 0),
+  });
 const paint = painter(() => {
   charts.draw();
   figures();
+  processes();
   gantt(renew);
 });
 const renew = refresher(page.dataset.state, {
@@ -199,9 +208,10 @@ function figures() {
     put("left", span(job.remaining_s));
     put("ends", clock(new Date(Date.now() + job.remaining_s * 1000)));
   }
-  losses();
-  const val = job.metrics.val_loss;
-  if (val !== undefined) put("loss-note", `validation ${figure(num(val))}`);
+  if (isRecipe) {
+    losses();
+    metric();
+  } else told();
   const rates = all("examples_per_s"),
     times = all("step_time_ms"),
     steps = all("steps_per_s");
@@ -217,7 +227,8 @@ function figures() {
     if (times.length > 1) put("ms-note", `slowest: ${replicaName(who)}`);
   }
   if (steps.length) put("sps", steps[0][1].toFixed(1));
-  metric();
+}
+function processes() {
   for (const row of rows().filter((r) => r.dataset.status === "running")) {
     const beat = beats[row.dataset.replicaId],
       ms = store.last("step_time_ms", row.dataset.replica);
@@ -228,18 +239,29 @@ function figures() {
     if (ms != null) setText($("[data-live=ms]", row), `${ms.toFixed(1)} ms`);
   }
 }
+// What a script has told, last reported: the server prints a tile for each.
+const MOST_TOLD = 4;
+function told() {
+  const tiles = $$('#job-run .ty-metric-figure [data-live^="of "]'),
+    missing = tiles.length < Math.min(MOST_TOLD, Object.keys(job.metrics).length),
+    unsaid = (job.step && !$('#job-run [data-live="step"]')) || (job.total_steps && !$('#job-run [data-live="pct"]'));
+  if (job.status === "running" && (missing || unsaid)) renew();
+  for (const tile of tiles) setText(tile, figure(num(job.metrics[tile.dataset.live.slice(3)])));
+  if (job.started_at && !job.ended_at) put("time", span((Date.now() - Date.parse(job.started_at)) / 1000));
+}
 // The first tile is the mean over the last epoch, as in lists and REST; until an epoch has ended, the last step's.
 function losses() {
-  const mean = job.metrics.loss,
+  const { loss: mean, val_loss: validation } = job.metrics,
     step = store.replicas("loss").map((r) => store.last("loss", r))[0];
   if (step !== undefined) put("loss-of-step", figure(step));
+  if (validation !== undefined) put("loss-note", `validation ${figure(num(validation))}`);
   if (mean === undefined) return;
   if ($('#job-run [data-live="loss-of-step"]')) return renew();
   put("loss", figure(num(mean)));
 }
 // The second tile is named by the server; a new job has none until its first epoch ends, and then fetches it.
 function metric() {
-  const names = Object.keys(job.metrics).filter((n) => n !== "loss" && n !== "val_loss"),
+  const names = metricNames(),
     name = names.find((n) => n.startsWith("val_")) ?? names[0];
   if (!name) return;
   if (job.status === "running" && $("#job-run .ty-strip") && !$('#job-run [data-live="metric"]')) return renew();
