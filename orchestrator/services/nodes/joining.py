@@ -35,7 +35,6 @@ ADDRESS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 EVENT_CHARS = 1000
 NAME_SHOWN = 63
 REFUSAL_GAP_S = 60
-USED_ALREADY = "This join token has been used already: every machine needs one of its own."
 MAX_DEVICES = 256
 
 
@@ -126,7 +125,7 @@ def _taken(row: JoinToken | None, now: datetime) -> JoinToken:
     if row.used_at is None and row.expires_at < now:
         raise Forbidden("This join token has expired: make a new one on the cluster's page.")
     if not JoinToken.objects.filter(pk=row.pk, used_at=None).update(used_at=now):
-        raise Forbidden(USED_ALREADY)
+        raise Forbidden("This join token has been used already: every machine needs one of its own.")
     return row
 
 

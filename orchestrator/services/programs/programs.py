@@ -133,7 +133,7 @@ def _from_catalogue(name: object) -> Program | Rejected:
     if found is None:
         names = ", ".join(entry.name for entry in known)
         return _rejected("recipe", f"there is no recipe of that name; the catalogue has {names}")
-    return _single_file(found.text.encode(), found.filename, _Wanted(Kind.RECIPE, recipe=found.name))
+    return _from_file(found.text.encode(), found.filename, _Wanted(Kind.RECIPE, recipe=found.name))
 
 
 def _from_git(given: object, wanted: _Wanted) -> Program | Rejected:
@@ -154,7 +154,7 @@ def _from_git(given: object, wanted: _Wanted) -> Program | Rejected:
             return _rejected("code", f"git: {error}")
     repository = url.rstrip("/").rpartition("/")[2].removesuffix(".git")
     name = re.sub(r"[^A-Za-z0-9._-]", "-", repository)[:100] or "repository"
-    program = _archive(fetched.content, f"{name}.zip", replace(wanted, git=fetched.ref))
+    program = _from_file(fetched.content, f"{name}.zip", replace(wanted, git=fetched.ref))
     if isinstance(program, Program):
         keep(program)
         cache.set(place, (fetched.ref.commit, program.ref.sha256), COMMIT_KEPT_S)
@@ -170,9 +170,7 @@ def _stored_before(digest: object, wanted: _Wanted, *, by: User) -> Program | Re
         if job:
             before = job.typed_spec.code
             wanted = replace(wanted, git=before.git, entry=wanted.entry or (before.entry if row.archive else ""))
-        if row.archive:
-            return _archive(bytes(row.content), row.filename, wanted)
-        return _single_file(bytes(row.content), row.filename, wanted)
+        return _from_file(bytes(row.content), row.filename, wanted)
     return _rejected("code", "no job that you can see has a program of that sha256: upload it")
 
 
@@ -197,31 +195,23 @@ def _from_upload(code: Mapping[object, object], wanted: _Wanted) -> Program | Re
         return _rejected("code", "give text, or content_base64 for an uploaded file")
     if len(content) > settings.MAX_CODE_BYTES:
         return _too_large()
-    if filename.lower().endswith(".zip"):
-        return _archive(content, filename, wanted)
-    if filename.endswith(".py"):
-        return _single_file(content, filename, wanted)
-    return _rejected("code", f"{filename}: only .py and .zip files can be used")
+    if not filename.endswith(".py") and not _is_archive(filename):
+        return _rejected("code", f"{filename}: only .py and .zip files can be used")
+    return _from_file(content, filename, wanted)
 
 
-def _single_file(content: bytes, filename: str, wanted: _Wanted) -> Program | Rejected:
-    if wanted.entry not in ("", filename):
+def _is_archive(filename: str) -> bool:
+    return filename.lower().endswith(".zip")
+
+
+def _from_file(content: bytes, filename: str, wanted: _Wanted) -> Program | Rejected:
+    """The program that one file is, or an archive holds; of a recipe the file that is run alone counts."""
+    if not _is_archive(filename) and wanted.entry not in ("", filename):
         return _rejected("code.entry", f"the program is one file, {filename}: leave this out, or name that file")
-    return _inspected(content, [(filename, content)], filename=filename, archive=False, wanted=wanted)
-
-
-def _archive(content: bytes, filename: str, wanted: _Wanted) -> Program | Rejected:
     try:
-        sources = _read_through(content, wanted)
+        sources = _read_through(content, wanted) if _is_archive(filename) else [(filename, content)]
     except ArchiveRefused as error:
         return _rejected("code", f"{filename}: {error}")
-    return _inspected(content, sources, filename=filename, archive=True, wanted=wanted)
-
-
-def _inspected(
-    content: bytes, sources: list[tuple[str, bytes]], *, filename: str, archive: bool, wanted: _Wanted
-) -> Program | Rejected:
-    """`sources` are the Python files, the entry first; of a recipe the entry alone counts."""
     entry, source = sources[0]
     try:
         text = source.decode("utf-8-sig")
@@ -238,7 +228,7 @@ def _inspected(
     if info.problems:
         return Rejected([FieldError(field, problem) for problem in info.problems], info)
     digest = hashlib.sha256(content).hexdigest()
-    ref = CodeRef(sha256=digest, entry=entry, archive=archive, recipe=wanted.recipe, git=wanted.git)
+    ref = CodeRef(sha256=digest, entry=entry, archive=_is_archive(filename), recipe=wanted.recipe, git=wanted.git)
     return Program(ref=ref, filename=filename, content=content, info=info, script=script)
 
 
