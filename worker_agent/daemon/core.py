@@ -190,7 +190,11 @@ class Core:
                     replica.status, replica.pid = ReplicaStatus.RUNNING, pid
                 return []
             case ReplicaEnded(key):
-                return self._note_end(key)
+                replica = self.held.get(key)
+                if replica is None or replica.launch is None or replica.has_ended:
+                    return []
+                replica.status, replica.pid = ReplicaStatus.EXITED, 0
+                return [UploadArtifacts(key, replica.launch)]
             case ArtifactsUploaded(key):
                 if (replica := self.held.get(key)) is not None:
                     replica.is_uploaded = True
@@ -199,7 +203,9 @@ class Core:
                 del self.held[key_of(launch)]
                 return [SendAck(launch.command_id, f"the node could not write its journal: {reason}")]
             case ShutdownRequested(end_replicas):
-                return self._leave(end_replicas=end_replicas)
+                self._is_leaving = True
+                running = [held.launch for held in self.held.values() if held.launch and not held.has_ended]
+                return [_shut_down(launch) for launch in running] if end_replicas else []
 
     def _launch(self, launch: Launch) -> list[Instruction]:
         key = key_of(launch)
@@ -248,19 +254,6 @@ class Core:
             return [ShipStreams(key), StartReplica(launch, restored=True)]
         self.held[key] = HeldReplica(launch, ReplicaStatus.EXITED, is_uploaded=event.is_uploaded)
         return [ShipStreams(key)] if event.is_uploaded else [ShipStreams(key), UploadArtifacts(key, launch)]
-
-    def _note_end(self, key: ReplicaKey) -> list[Instruction]:
-        replica = self.held.get(key)
-        if replica is None or replica.launch is None or replica.has_ended:
-            return []
-        replica.status, replica.pid = ReplicaStatus.EXITED, 0
-        return [UploadArtifacts(key, replica.launch)]
-
-    def _leave(self, *, end_replicas: bool) -> list[Instruction]:
-        self._is_leaving = True
-        if not end_replicas:
-            return []
-        return [_shut_down(held.launch) for held in self.held.values() if held.launch and not held.has_ended]
 
 
 def _shut_down(launch: Launch) -> Stop:

@@ -139,11 +139,13 @@ def _ask_for_stacks(pid: int, answers: Path, *, suspended: bool) -> str:
     if not _listens(pid):
         return "It was not ready to tell: it had not begun with the program yet, or the program changed that."
     before, deadline = _size(answers), time.monotonic() + ANSWER_S
-    _signal(pid, SIGNAL)
     note = ""
-    if suspended:
-        note = "The process was suspended and could not answer; these are its first words after it was continued.\n"
-        _signal(pid, signal.SIGCONT)
+    # It is a child of this process that has not been waited for, so nobody else gets the signal.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, SIGNAL)
+        if suspended:
+            note = "The process was suspended and could not answer; these are its first words after it was continued.\n"
+            os.kill(pid, signal.SIGCONT)
     size, grown_at = before, float("inf")
     while time.monotonic() < min(deadline, grown_at + _QUIET_S):
         if size != (size := _size(answers)):
@@ -187,12 +189,6 @@ def _finding(state: str, before: list[Thread], after: list[Thread]) -> str:
             where = f" in {thread.waits_in}" if thread.waits_in else ""
             return f"a thread waited in the kernel{where} for a disk, a file system or a driver (state D)."
     return ""
-
-
-def _signal(pid: int, number: int) -> None:
-    """`pid` is a child of this process that has not been waited for, so it is nobody else."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
 
 
 def _size(path: Path) -> int:

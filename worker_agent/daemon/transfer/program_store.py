@@ -32,7 +32,7 @@ class ProgramStore:
         is true when nobody waits any more."""
         if len(code.sha256) != 64 or not set(code.sha256) <= set("0123456789abcdef"):
             raise NotFetched("The job names its code by something that is not a SHA-256 digest.")
-        entry = safe_parts(code.entry)
+        target = folder.joinpath(*safe_parts(code.entry))
         blob = self._root / code.sha256
         with self._locks.setdefault(code.sha256, threading.Lock()):
             if blob.exists():
@@ -45,10 +45,9 @@ class ProgramStore:
         if code.archive:
             unpack(blob, folder)
         else:
-            target = folder.joinpath(*entry)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(blob, target)
-        if not folder.joinpath(*entry).is_file():
+        if not target.is_file():
             raise ArchiveRefused(f"The archive has no file {code.entry!r}, which is to be run.")
 
 
