@@ -24,7 +24,7 @@ USER trainyard
 ENV DJANGO_SETTINGS_MODULE=dashboard.config.settings TRAINYARD_DATA_DIR=/var/lib/trainyard
 VOLUME /var/lib/trainyard
 EXPOSE 8000
-CMD ["uvicorn", "dashboard.config.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--ws", "websockets-sansio", "--ws-per-message-deflate", "false", "--no-access-log"]
+CMD ["uvicorn", "dashboard.config.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--ws", "websockets-sansio", "--ws-per-message-deflate", "false", "--no-access-log", "--timeout-graceful-shutdown", "3"]
 
 FROM base AS agent
 ARG KIND=cpu

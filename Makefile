@@ -7,12 +7,13 @@ PYTEST := $(VENV)/python -m pytest
 LOCK := $(VENV)/uv pip compile --quiet --generate-hashes --no-header --no-annotate \
 	--python-version 3.11 --python-platform x86_64-manylinux_2_28
 
-.PHONY: help up agent check format test test-fast test-postgres test-slow faults bench lock environment tools clean
+.PHONY: help up agent check format test test-fast test-postgres test-slow faults images-test bench lock environment tools clean
 
 help:
 	@echo 'make up [ARGS="--data DIR --port N --nodes N --no-demo --ready-file FILE"]   start Trainyard here'
 	@echo 'make test      every test, real browser included'
 	@echo 'make faults [ARGS="--minutes N --seed S --postgres"]   the fault suite: needs root, takes two hours'
+	@echo 'make images-test   build both images and run docker-compose.yml from them: needs root, no container engine'
 	@echo 'make check     lint, types, import contracts, fast tests (under a minute)'
 	@echo 'make bench     ours against the floors and the peers'
 	@echo 'make agent     the environment of a training machine without GPUs (make agent KIND=gpu with)'
@@ -45,7 +46,7 @@ format: environment
 	@$(VENV)/biome check --write
 
 # Without plugins that only slow tests use: each of the three processes would import them.
-FAST := -q -n 2 -p no:playwright -p no:anyio -m "not tf and not stack and not browser and not gpu"
+FAST := -q -n 2 -p no:playwright -p no:anyio -m "not tf and not stack and not browser and not gpu and not images"
 test-fast: environment
 	@$(PYTEST) $(FAST)
 
@@ -76,6 +77,16 @@ faults: environment
 	apt-get update -q && apt-get install -q -y --no-install-recommends nftables; } || true
 	@$(VENV)/python -m tests.faults $(ARGS)
 
+# Both images and every service of docker-compose.yml, without a container engine: buildah and debootstrap build, namespaces
+# contain. What is built stays in .images/ for the next time.
+images-test: environment
+	@missing=""; \
+	for program in buildah debootstrap docker-compose tini; do \
+	command -v $$program >/dev/null || missing="$$missing $$program"; done; \
+	test -z "$$missing" || { echo "trainyard: installing$$missing"; \
+	apt-get update -q && apt-get install -q -y --no-install-recommends $$missing; }
+	@$(PYTEST) -q -n 0 --show-capture=no --durations=0 -m images tests/images $(ARGS)
+
 bench: environment
 	@$(VENV)/python -m benchmarks $(ARGS)
 
@@ -88,4 +99,4 @@ lock: environment
 	$(LOCK) --no-deps requirements/uv.in -c requirements/all.txt -o requirements/uv.txt
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .images .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
