@@ -159,7 +159,7 @@ class ReplicaRunner:
             replica.stopping.wait(WATCH_S)
         _check_stop(replica)
         if not permitted:
-            raise Refused(Cause.NODE_LOST, "Its agent was gone before it began, and nobody waits for it any more.")
+            raise Refused(Cause.NODE_LOST, "Its agent ended before it started, and nobody waits for it any more.")
 
     def _wait_for_acks(self, key: ReplicaKey, *, wait: Callable[[float], object] = time.sleep) -> None:
         """What an earlier agent left is settled only when it is known how far it is stored: a power cut may have taken

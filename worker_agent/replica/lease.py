@@ -74,7 +74,7 @@ class Lease:
             return None
         reason = (
             f"Its node could not reach the control plane for more than {self._lease_s:g} s, its lease, "
-            "so it was ended before it could be launched anew elsewhere."
+            "so it was ended before it could be launched again elsewhere."
         )
         return StopRequest(at=time.time(), cause=Cause.LEASE_LOST, reason=reason, grace_s=LEASE_GRACE_S)
 

@@ -123,7 +123,7 @@ def judge(
     if status.code == 0 and (stop is None or words.phase == DONE_PHASE):
         return end(cause=Cause.COMPLETED), "It ran to its end."
     if stop is not None and words.leaving and stop.cause is Cause.PAUSED:
-        return end(cause=words.leaving), "It served on until its gang had saved."
+        return end(cause=words.leaving), "It continued to serve until its gang had saved."
     if stop is not None:
         return end(cause=stop.cause), _stopped(status, stop)
     if sender is Sender.KERNEL:

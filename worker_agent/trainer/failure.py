@@ -59,7 +59,7 @@ def failure_of(error: BaseException, *, code: Path, gang_size: int) -> Failure:
     raised = _errors_of_tensorflow(error)
     if any(each.error_code == _UNKNOWN and _PORT_WORDS in str(each) for each in raised):
         ending = Ending(cause=Cause.PORT_TAKEN)
-        return record_of(ending, "TensorFlow could not listen on its port: somebody took it.", text)
+        return record_of(ending, "TensorFlow could not listen on its port: another program took it.", text)
     cause = Cause.EXCEPTION
     if isinstance(error, MemoryError) or any(map(_ran_out_of_memory, raised)):
         cause = Cause.OUT_OF_MEMORY

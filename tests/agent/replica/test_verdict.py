@@ -50,7 +50,7 @@ LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Conne
         (SAVED, LastWords(phase="preempted"), None, 0, Cause.PREEMPTED, "It got a SIGTERM that Trainyard did not send"),
         (SAVED, LastWords(phase="preempted"), SPOT, 0, Cause.PREEMPTED, "saved a checkpoint and left."),
         (CODE_143, LastWords(leaving=Cause.PREEMPTED), ENOUGH, 0, Cause.PREEMPTED, "until its gang had saved."),
-        (CODE_143, LastWords(leaving=Cause.AGENT_SHUTDOWN), ENOUGH, 0, Cause.AGENT_SHUTDOWN, "It served on until"),
+        (CODE_143, LastWords(leaving=Cause.AGENT_SHUTDOWN), ENOUGH, 0, Cause.AGENT_SHUTDOWN, "It continued to serve"),
         (TERMINATED, LastWords(leaving=Cause.PREEMPTED), SPOT, 0, Cause.PREEMPTED, "It left without saving."),
         (CODE_143, LastWords(leaving=Cause.PREEMPTED), STOP, 0, Cause.STOPPED, "Stopped by ada."),
         (CODE_3, LastWords(failure=LATE), SPOT, 0, Cause.PREEMPTED, "It left without saving."),

@@ -110,10 +110,10 @@ def test_a_torn_one_is_passed_over_and_the_last_ones_and_the_best_are_kept(keras
 def test_one_of_another_program_is_refused_in_words(keras3: Zygote, whole: tuple[Gang, Path], tmp_path: Path) -> None:
     _, folder = whole
     cases = {
-        "j-1, which wrote it, had width 16: set what shapes the model to that": {"params": {"width": 24}},
+        "j-1, which wrote it, had width 16: set those that shape the model to these": {"params": {"width": 24}},
         "a global batch of 48, not 64": {"global_batch_size": 64},
-        "6 steps to an epoch, this data has 5": {"params": {"rows": 250}},
-        "at step 7 is of epoch 1 already. Give 2 epochs or more": {"epochs": 1, "job_id": 2},
+        "6 steps per epoch, this data has 5": {"params": {"rows": 250}},
+        "at step 7 already has epoch 1. Set 2 epochs or more": {"epochs": 1, "job_id": 2},
     }
     gangs = {
         words: gang(tmp_path / str(number), TINY, Strategy.ONE_DEVICE, restore=folder / RESUMED, **(SPEC | changed))

@@ -202,7 +202,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
 def test_a_sound_recipe(results) -> None:
     findings, facts = results["sound"]
     assert findings == []
-    assert (facts["Rows"], facts["Parameters"], facts["Steps an epoch"]) == ("100", "8", "3")
+    assert (facts["Rows"], facts["Parameters"], facts["Steps per epoch"]) == ("100", "8", "3")
     assert facts["First batch"] == "16 rows, one step done"
     assert facts["Left over"].startswith("4 rows an epoch")
 
@@ -246,9 +246,9 @@ CERTAIN = {
     "no model": "recipe.py: build_model(params) is missing: a recipe defines it at the top level",
     "param": "Unknown parameter width. The recipe's parameters are: none",
     "parts": "The job accumulates 2 parts of a step, the recipe's optimizer 4: set one of the two",
-    "own step": "Gradient accumulation needs the stock train_step; this model brings its own: leave it off",
+    "own step": "Gradient accumulation needs the standard train_step; this model has its own: leave it off",
     "own step in stages": (
-        "A pipeline cuts each step itself, and this model brings a train_step of its own: leave it out"
+        "A pipeline splits each step itself, and this model has a train_step of its own: leave it out"
     ),
     "synchronized": (
         "XLA cannot compile what the synchronized batch_normalization exchanges between replicas: leave it off"
@@ -266,7 +266,7 @@ def test_what_the_training_would_refuse_is_certain(results, case: str) -> None:
     if why != CERTAIN[case]:
         assert f"{why}: {remedy[0].lower()}{remedy[1:]}" == CERTAIN[case]
     else:
-        assert remedy == "Correct the program, or what the job asks of it"
+        assert remedy == "Correct the program, or the settings of the job"
 
 
 @pytest.mark.parametrize(
@@ -283,10 +283,10 @@ def test_what_the_training_would_refuse_is_certain(results, case: str) -> None:
         (
             "no files",
             'the program\'s build_dataset(params, "train") does not suit the job',
-            "reads no files that can be dealt out",
+            "reads no files that can be divided",
             True,
         ),
-        ("own step", "the model does not suit the job", "needs the stock train_step", True),
+        ("own step", "the model does not suit the job", "needs the standard train_step", True),
         ("schedule", "the model does not suit the job", "a learning rate schedule of its own", True),
         (
             "one file",

@@ -192,7 +192,7 @@ def test_gpus_that_it_asks_for_leave_that_certain_where_there_are_none(build: Bu
     [
         ("raise ValueError('no such layer')", "ValueError: no such layer (in recipe.py, line 17, <module>)"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "the process was killed by signal 9 (SIGKILL)"),
-        ("print('over'); os._exit(3)", "the process ended with exit code 3; it said last: over"),
+        ("print('over'); os._exit(3)", "the process ended with exit code 3; its last lines were: over"),
     ],
 )
 def test_what_the_program_does_by_itself_is_not(build: Build, line: str, why: str) -> None:
@@ -219,7 +219,7 @@ def test_nor_does_it_when_the_program_has_ended_its_shim(
             zygotes=warm if enabled else Zygotes(tmp_path, enabled=False),
         )
     )
-    assert finding.why == "nobody knows how: it ended who watched over it, too"
+    assert finding.why == "it ended its watcher, too"
     assert not finding.certain
     assert identify(int(place.read_text())) is None
 

@@ -66,7 +66,7 @@ class Builder:
     def build(self, probe: Probe, *, wait: Callable[[float], bool], gpus: bool = True) -> Built:
         """Build it on a node that has `gpus` or not; `wait(s)` pauses, and is true when nobody waits any more."""
         if not self._lock.acquire(timeout=BUSY_S):
-            why = f"{probe.node} has been building another one for {BUSY_S:g} s"
+            why = f"{probe.node} has been building another program for {BUSY_S:g} s"
             finding = Finding("the program was not built", why, "Check again in a moment", blocks=False)
             return Built([finding], tried=False)
         folder = self._root / str(probe.preflight_id)
@@ -90,15 +90,15 @@ class Builder:
         self._run(folder, launch, wait)
         end = find_exit(Path(plan.spool))
         if end is not None and end.cause in (Cause.TIME_LIMIT, Cause.STOPPED):
-            why = f"it was still loading after {spec.time_limit_s} s, and was ended"
-            remedy = "Start it, if it may take that long"
+            why = f"it was still loading after {spec.time_limit_s} s, and was stopped"
+            remedy = "Start the job if the program may take that long"
             finding = Finding("the program was not built in time", why, remedy, blocks=False)
             return Built([finding], tried=not wait(0.0))
         with contextlib.suppress(OSError, msgspec.DecodeError):
             return msgspec.json.decode((folder / RESULT_FILE).read_bytes(), type=Built)
-        why = _clause(end.message) if end is not None else "nobody knows how: it ended who watched over it, too"
+        why = _clause(end.message) if end is not None else "it ended its watcher, too"
         if end is not None and end.ending is not None and end.ending.last_lines:
-            why += f"; it said last: {end.ending.last_lines.splitlines()[-1]}"
+            why += f"; its last lines were: {end.ending.last_lines.splitlines()[-1]}"
         remedy = "Try the program on one machine first"
         return Built([Finding("building the program ended its process", why, remedy)])
 

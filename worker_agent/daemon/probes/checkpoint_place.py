@@ -37,7 +37,7 @@ def marked(folder: str, *, key: str, node: str, patience_s: float = PATIENCE_S) 
         problems = answers.get(timeout=patience_s)
     except queue.Empty:
         why = f"the disk has not answered for {patience_s:g} s"
-        yield [_unusable(folder, why, "See whether the server of that disk is up, and mount it again")]
+        yield [_unusable(folder, why, "Check that the server of that disk is up, and mount it again")]
         return
     try:
         yield problems
@@ -56,7 +56,7 @@ def _problems(folder: str, mark: Path) -> list[Finding]:
         user = f"the user that runs the agent (number {os.geteuid()})"
         return [_unusable(folder, (error.strerror or str(error)).lower(), f"Let {user} write there, or mount it again")]
     if free_bytes < FREE_BYTES:
-        what = f"the checkpoint place {folder} is nearly full"
+        what = f"the checkpoint folder {folder} is nearly full"
         why = f"{free_bytes // 2**20} MiB are free, and a checkpoint that does not fit ends the job"
         return [Finding(what, why, "Remove what is no longer needed there, or keep fewer checkpoints", blocks=False)]
     return []
@@ -64,4 +64,4 @@ def _problems(folder: str, mark: Path) -> list[Finding]:
 
 def _unusable(folder: str, why: str, remedy: str) -> Finding:
     what = f"checkpoints cannot be written to {folder}"
-    return Finding(what, why, f"{remedy}; or empty the cluster's checkpoint place, and Trainyard keeps them itself")
+    return Finding(what, why, f"{remedy}; or empty the cluster's checkpoint folder, and Trainyard keeps them itself")

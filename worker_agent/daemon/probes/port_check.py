@@ -100,8 +100,8 @@ class Meeting:
         self.unreached[door.label] = Finding(
             f"{node} does not reach {door.label} at {door.host}:{door.port} on {door.node}",
             f"{problem}, and the processes of a gang have to reach each other in both directions",
-            f"Open the cluster's port range between {node} and {door.node}, and see that {door.host} is the address at "
-            f"which other nodes reach {door.node}",
+            f"Open the cluster's port range between {node} and {door.node}, and check that other nodes reach "
+            f"{door.node} at {door.host}",
         )
 
 
@@ -127,6 +127,6 @@ def _not_shared(probe: Probe, door: Door) -> Finding:
     return Finding(
         f"{door.node} does not see what {probe.node} writes into {probe.checkpoints}",
         "checkpoints are written by one node and read by all, so the folder has to be the same one everywhere",
-        f"Mount the shared folder at {probe.checkpoints} on both nodes, or empty the cluster's checkpoint place: then "
+        f"Mount the shared folder at {probe.checkpoints} on both nodes, or empty the cluster's checkpoint folder: then "
         "Trainyard keeps checkpoints in its own store",
     )

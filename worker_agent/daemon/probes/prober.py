@@ -106,7 +106,7 @@ def _absent(probe: Probe, devices: list[Device]) -> Iterator[Finding]:
     here = {device.index for device in devices if device.kind == probe.device_kind}
     if absent := [str(index) for index in probe.devices if index not in here]:
         what = f"{probe.node} has no {probe.device_kind.upper()} {', '.join(absent)}"
-        yield Finding(what, f"it sees {len(here)} now", "Restart its agent, so that it tells anew what it has")
+        yield Finding(what, f"it sees {len(here)} now", "Restart its agent, so that it reports its devices again")
 
 
 def _silent_tpu(probe: Probe) -> Iterator[Finding]:

@@ -69,7 +69,7 @@ def safe_parts(name: str) -> tuple[str, ...]:
 def _check(members: list[zipfile.ZipInfo]) -> None:
     """What the archive says of itself; `chunks` does not rely on it."""
     if len(members) > MEMBERS_MAX:
-        raise ArchiveRefused(f"The archive holds {len(members)} files; at most {MEMBERS_MAX} are taken.")
+        raise ArchiveRefused(f"The archive holds {len(members)} files; at most {MEMBERS_MAX} are allowed.")
     if sum(member.file_size for member in members) > PROGRAM_BYTES_MAX:
         raise ArchiveRefused(f"The archive is larger than {PROGRAM_BYTES_MAX // 1_000_000} MB unpacked.")
     for member in members:
@@ -81,9 +81,9 @@ def _check_member(member: zipfile.ZipInfo) -> None:
     safe_parts(member.filename)
     name = _shown(member.filename)
     if stat.S_IFMT(member.external_attr >> 16) not in _PLAIN_KINDS:
-        raise ArchiveRefused(f"{name} is a link or a special file; only plain files are taken.")
+        raise ArchiveRefused(f"{name} is a link or a special file; only plain files are allowed.")
     if member.compress_type not in _PLAIN_PACKING:
-        raise ArchiveRefused(f"{name} is packed in a way that is not taken: use plain zip (deflate).")
+        raise ArchiveRefused(f"{name} has an unknown compression: use plain zip (deflate).")
     if member.flag_bits & _ENCRYPTED:
         raise ArchiveRefused(f"{name} is encrypted.")
     if member.file_size > max(RATIO_FREE_BYTES, RATIO_MAX * member.compress_size):

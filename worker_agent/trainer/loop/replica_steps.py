@@ -128,7 +128,7 @@ def check_own_step(model: Any, *, parts: int, jit: bool) -> None:
     """Raise `TrainingFailed` where a model brings a train_step, which the loop can neither cut nor compile."""
     if has_own_step(model) and (parts > 1 or jit):
         what = "Gradient accumulation" if parts > 1 else "XLA"
-        raise TrainingFailed(f"{what} needs the stock train_step; this model brings its own", remedy="leave it off")
+        raise TrainingFailed(f"{what} needs the standard train_step; this model has its own", remedy="leave it off")
 
 
 def check_jit(model: Any, *, replicas: int) -> None:

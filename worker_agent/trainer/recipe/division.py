@@ -73,13 +73,13 @@ def divide(asked: Sharding, *, pipelines: int, takes_shard: bool, files: Callabl
 
 def _by_file(count: int, pipelines: int) -> Division:
     if count < pipelines:
-        held = f"reads {count} file{'' if count == 1 else 's'}" if count else "reads no files that can be dealt out"
+        held = f"reads {count} file{'' if count == 1 else 's'}" if count else "reads no files that can be divided"
         raise TrainingFailed(
             f"Sharding by file needs a file for each of the {pipelines} workers, and the training set {held}",
             remedy="choose sharding data, or write more files",
         )
     uneven = "" if count % pipelines == 0 else "; some get one more, and its rows beyond the others' count wait"
-    reason = f"As asked: {count} files dealt out to {pipelines} workers{uneven}."
+    reason = f"As asked: {count} files divided among {pipelines} workers{uneven}."
     return Division(policy=Policy.FILE, reason=reason, files=count)
 
 

@@ -73,7 +73,7 @@ def load(entry: Path, code: Path, params: Mapping[str, ParamValue]) -> Recipe:
             sys.path.insert(0, str(folder))
     spec = importlib.util.spec_from_file_location(f"recipe_{entry.stem}", entry)
     if spec is None or spec.loader is None:
-        raise TrainingFailed(f"{entry.name} is no Python file.")
+        raise TrainingFailed(f"{entry.name} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -95,8 +95,8 @@ class Checkpoints:
         check_fit(marker, size, state.variables, self._run.spec.params)
         if marker.job_id != self._run.job_id and marker.step >= size.total_steps:
             raise TrainingFailed(
-                f"Nothing is left to train: the checkpoint at step {marker.step} is of epoch {marker.epoch} already. "
-                f"Give {marker.epoch + 1} epochs or more."
+                f"Nothing is left to train: the checkpoint at step {marker.step} already has epoch {marker.epoch}. "
+                f"Set {marker.epoch + 1} epochs or more."
             )
         state.read(str(self._folder / PREFIX))
         self._emitter.facts(resumed={"checkpoint": marker.name, "step": marker.step, "job": marker.job_id})

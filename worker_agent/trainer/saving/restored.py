@@ -33,11 +33,11 @@ def check_fit(marker: Marker, size: Size, variables: Sequence[Variable], params:
     if marker.global_batch_size != size.batch:
         raise TrainingFailed(
             f"{held} was written with a global batch of {marker.global_batch_size}, not {size.batch}: "
-            "steps would not mean the same. Set it to that."
+            "steps would differ. Set the global batch of the checkpoint."
         )
     if marker.steps_per_epoch != size.steps_per_epoch:
         raise TrainingFailed(
-            f"{held} counts {marker.steps_per_epoch} steps to an epoch, this data has {size.steps_per_epoch}: "
+            f"{held} has {marker.steps_per_epoch} steps per epoch, this data has {size.steps_per_epoch}: "
             "it is not the training set it was trained on."
         )
     theirs, ours = [(v.shape, v.dtype) for v in marker.variables], [(v.shape, v.dtype) for v in variables]
@@ -57,7 +57,7 @@ def _remedy(marker: Marker, params: Mapping[str, ParamValue]) -> str:
     if not other:
         return f"Run the program of j-{marker.job_id}, which wrote it."
     listed = ", ".join(f"{name} {value!r:.40}" for name, value in other.items())
-    return f"j-{marker.job_id}, which wrote it, had {listed}: set what shapes the model to that."
+    return f"j-{marker.job_id}, which wrote it, had {listed}: set those that shape the model to these values."
 
 
 def _shown(variable: Variable) -> str:

@@ -90,7 +90,7 @@ def _pip(*arguments: str) -> None:
     sys.stdout.write(done.stdout)
     if done.returncode:
         errors = [line.removeprefix("ERROR: ") for line in done.stdout.splitlines() if line.startswith("ERROR: ")]
-        reason = errors[-1] if errors else (done.stdout.strip().splitlines() or ["pip ended without a word"])[-1]
+        reason = errors[-1] if errors else (done.stdout.strip().splitlines() or ["pip ended without a message"])[-1]
         raise TrainingFailed(f"The requirements could not be installed: {reason.rstrip('.')}.")
 
 

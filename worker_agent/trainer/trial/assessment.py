@@ -61,17 +61,17 @@ class Assessment:
         """The program came no further than to this error."""
         what, blocks, certain = self.stage, True, False
         message = failure_of(error, code=self.run.code, gang_size=1).message.rstrip(".")
-        why, remedy = message, "Correct the program; what it raised is its own"
+        why, remedy = message, "Correct the program: it raised this exception itself"
         if isinstance(error, SystemExit):
             why = f"it called sys.exit({error.code!r})"
         elif self._offline and _is_of_network(error):
-            what, blocks = what.replace("fails", "was not tried to its end"), False
-            why = f"it wanted the network, which this check does not have ({message})"
-            remedy = "Nothing, if its nodes have the network"
+            what, blocks = what.replace("fails", "was not tested to its end"), False
+            why = f"it used the network, which this check does not have ({message})"
+            remedy = "Nothing to do if the nodes have network access"
         elif isinstance(error, TrainingFailed):
             what = what.replace("fails", "does not suit the job")
             why = error.what.rstrip(".")
-            remedy = error.remedy[:1].upper() + error.remedy[1:] or "Correct the program, or what the job asks of it"
+            remedy = error.remedy[:1].upper() + error.remedy[1:] or "Correct the program, or the settings of the job"
             of_node = isinstance(error, NodeLacks) or isinstance(error.__cause__, OSError)
             certain = not of_node and not self.may_differ
         self.findings.append(Finding(what, why, remedy, blocks=blocks, certain=certain))

@@ -48,7 +48,7 @@ def build(assessment: Assessment, *, trains: bool) -> None:
         assessment.facts["Shared out"] = division.reason
     if division.files and not division.reads_apart:
         what = f"{division.files} files do not divide by {workers} workers"
-        why = "every worker reads all of them and throws most rows away"
+        why = "every worker reads all of them and discards most rows"
         remedy = f"Write a multiple of {workers} files, or let build_dataset take shard=(n, i)"
         assessment.findings.append(Finding(what, why, remedy, blocks=False))
     if trains:
@@ -75,7 +75,7 @@ def _count(assessment: Assessment, inputs: list[Any], *, times: int, parts: int)
     assessment.stage = "the training set does not suit the job"
     size = size_of(spec, rows=min(counts) * times, replicas=least_replicas(spec), parts=parts)
     if is_known:
-        facts["Steps an epoch"] = _number(size.steps_per_epoch)
+        facts["Steps per epoch"] = _number(size.steps_per_epoch)
         if left := size.rows % batch:
             facts["Left over"] = f"{left} rows an epoch, others in each, as they fill no batch of {batch}"
 

@@ -50,7 +50,7 @@ def checked(model: Any) -> Any:
     if own_parts(model) > 1:
         what = what or "gradient_accumulation_steps"
     if what:
-        raise TrainingFailed(f"A pipeline cuts each step itself, and this model brings {what}", remedy="leave it out")
+        raise TrainingFailed(f"A pipeline splits each step itself, and this model has {what}", remedy="leave it out")
     return model
 
 

@@ -88,7 +88,7 @@ class StagePlan:
                 stages.append(keras.Model(given, output, name=f"stage_{place}"))
             except ValueError as error:
                 raise TrainingFailed(
-                    f"The model cannot be cut behind {names[-1]!r}: more than that layer's output is used further on."
+                    f"The model cannot be split after {names[-1]!r}: later layers use more than its output."
                 ) from error
             given = output
         return stages

@@ -19,7 +19,7 @@ from worker_agent.trainer.recipe.run_size import Size
 
 DIVISION = Division(
     policy=Policy.DATA,
-    reason="The chief deals out batches by number: whichever worker is free, each row is seen once an epoch.",
+    reason="The chief assigns batches by number, to any free worker: each row is used once per epoch.",
 )
 
 

@@ -125,13 +125,13 @@ def checked(model: Any) -> Any:
     optimizer = check_model(model).optimizer
     require(model, *MODEL_NAMES)
     if type(model).train_step is not keras.Model.train_step:
-        raise TrainingFailed("Tensor parallel knows no train_step of the recipe's own", remedy="leave it out")
+        raise TrainingFailed("Tensor parallel does not support a train_step of the recipe", remedy="leave it out")
     if type(optimizer) not in OPTIMIZERS:
         known = ", ".join(kind.__name__ for kind in OPTIMIZERS)
         raise TrainingFailed(f"Tensor parallel trains with {known}, not with {type(optimizer).__name__}.")
     if optimizer.use_ema or optimizer.gradient_accumulation_steps:
         raise TrainingFailed(
-            "Tensor parallel knows no use_ema and no gradient_accumulation_steps", remedy="leave them out"
+            "Tensor parallel does not support use_ema or gradient_accumulation_steps", remedy="leave them out"
         )
     return model
 
