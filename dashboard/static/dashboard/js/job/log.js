@@ -6,7 +6,7 @@ import { live } from "../base/live.js";
 const WINDOW = 2000,
   LONGEST = 4000,
   NEAR = 8;
-// templatetags and views have the same two (`views/job_page.py`, which says what is no error).
+// `views/job/contents.py` has the same two, and says what is no error.
 const ERROR =
     /^[EF]\d{4} (?!.*\bop_level_cost_estimator\.cc)|^Traceback|^\w*(Error|Exception)\b|\b(ERROR|CRITICAL|FATAL)\b/,
   WARNING = /^W\d{4} |\bWARN(ING)?\b|\w*Warning:/;
