@@ -53,7 +53,7 @@ class Table:
 
 @dataclass(frozen=True)
 class StrategyPanel:
-    """Everything the panel prints; falsy while no process has told anything."""
+    """Everything the panel prints; falsy while no process has told anything but its Keras."""
 
     title: str
     summary: str
@@ -61,7 +61,7 @@ class StrategyPanel:
     tables: list[Table] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.rows or self.tables)
+        return bool(self.tables or [name for name, _ in self.rows if name != "Keras"])
 
 
 def strategy_panel(job: Job, gang: list[Replica]) -> StrategyPanel:
@@ -72,16 +72,18 @@ def strategy_panel(job: Job, gang: list[Replica]) -> StrategyPanel:
     title, summary = label(job.strategy), row.summary if row else ""
     if not known:
         return StrategyPanel(title, summary)
-    rows = [*_model_and_gang(known), *_measured(job), *_course(known)]
+    devices = known.get("devices")
+    several = len(told) > 1 or (isinstance(devices, list) and len(devices) > 1)
+    rows = [*_model_and_gang(known, several=several), *_measured(job), *_course(known)]
     return StrategyPanel(
         title,
         summary,
         [(name, value[:TEXT_CHARS]) for name, value in rows if value],
-        [table for table in _tables(known, told, gang) if table is not None],
+        [table for table in _tables(known, told if several else [], gang) if table is not None],
     )
 
 
-def _model_and_gang(known: Facts) -> Iterable[tuple[str, str]]:
+def _model_and_gang(known: Facts, *, several: bool) -> Iterable[tuple[str, str]]:
     gang = mapping_of(known.get("gang"))
     told = [(gang.get(role), noun) for role, noun in ROLES.items()]
     yield "Gang", ", ".join(counted(number, noun) for number, noun in told if isinstance(number, int))
@@ -98,6 +100,7 @@ def _model_and_gang(known: Facts) -> Iterable[tuple[str, str]]:
     yield "Precision", "" if precision == "float32" else precision.replace("_", " ")
     yield "Compiled with XLA", "yes" if known.get("jit") is True else ""
     yield "Parameters in total", _count(known.get("parameters_total"))
+    yield "Peak memory", "" if several else _bytes(known.get("memory_bytes"))
 
 
 def _measured(job: Job) -> Iterable[tuple[str, str]]:

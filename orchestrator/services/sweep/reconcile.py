@@ -59,7 +59,7 @@ def lose_silent_nodes(*, now: datetime) -> None:
             seen = node.last_seen_at or node.joined_at
             silent_s = max((now - seen).total_seconds(), silences.get(node.pk, 0.0))
             if silent_s > limit.total_seconds():
-                reason = f"No report for {silent_s:.0f} s (last at {seen:%H:%M:%S} UTC)."
+                reason = f"No report since {seen:%H:%M:%S} UTC."
                 move_node(node=node, to=NodeState.LOST, now=now, reason=reason, text=f"{node.name} is lost. {reason}")
                 silence.tell_jobs(node)
         silence.give_up(silences, now=now)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dashboard.views.job.settings import settings_of
 from dashboard.views.job.strategy import strategy_panel
 from orchestrator import series
-from orchestrator.models import User
+from orchestrator.models import Replica, User
 from tests.factories import make_job, make_replica
 from worker_agent.protocol.states import JobStatus, Kind, Strategy
 
@@ -101,6 +101,16 @@ def test_each_strategy_shows_what_is_particular_to_it(client_of, member: User, s
     part = page[page.index('id="job-strategy"') : page.index('id="timeline"')]
     for word in words:
         assert word in part.replace("\u202f", " "), part
+
+
+def test_one_process_on_one_device_has_no_table_of_one_row(client_of, member: User):
+    job = make_job(owner=member, status=JobStatus.RUNNING, spec={"strategy": Strategy.ONE_DEVICE})
+    replica = make_replica(job, facts={"keras": "keras 3.15.1"})
+    assert "does here" not in client_of(member).get(f"/jobs/{job.pk}/").content.decode()
+    Replica.objects.filter(pk=replica.pk).update(facts=COMMON | {"devices": ["CPU:0"]})
+    page = client_of(member).get(f"/jobs/{job.pk}/").content.decode()
+    assert "Peak memory" in page
+    assert "Memory per process" not in page
 
 
 def test_one_device_has_nothing_to_sum_gradients_by(client_of, member: User):

@@ -2,7 +2,8 @@
 import { $$ } from "../base/dom.js";
 import { clock } from "../base/format.js";
 
-const TOO_NARROW = 1.6;
+const TOO_NARROW = 1.6,
+  HALF_LABEL = 28;
 
 export function gantt(renew) {
   for (const chart of $$("[data-gantt]")) {
@@ -20,7 +21,8 @@ export function gantt(renew) {
       el.setAttribute("x", x(a));
       if ("b" in el.dataset) el.setAttribute("width", x((el.dataset.b === "" ? span : +el.dataset.b) - a));
       if (el.dataset.at) {
-        el.setAttribute("text-anchor", a / span < 0.05 ? "start" : a / span > 0.95 ? "end" : "middle");
+        const edge = HALF_LABEL / el.ownerSVGElement.clientWidth;
+        el.setAttribute("text-anchor", a / span < edge ? "start" : a / span > 1 - edge ? "end" : "middle");
         const t = new Date(el.dataset.at);
         el.textContent = el.dataset.style === "s" ? `${clock(t)}:${String(t.getSeconds()).padStart(2, "0")}` : clock(t);
       }
