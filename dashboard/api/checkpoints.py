@@ -34,12 +34,12 @@ class Checkpoint(Schema):
     size_bytes: int
     sha256: str = Field(description="Of its marker, which names every file with its own SHA-256.")
     best: bool = Field(
-        validation_alias="is_best", description="The lowest validation loss; where there is none, the lowest loss."
+        validation_alias="is_best", description="The lowest validation loss, or the lowest loss if there is none."
     )
     where: Literal["store", "folder", "node"] = Field(
         description="In Trainyard's store, in the folder that the nodes share, or still on its node."
     )
-    usable: bool = Field(description="Whether a job may begin with it now.")
+    usable: bool = Field(description="Whether a job may start from it now.")
     place: str = Field(description="The folder, where the nodes share one.")
     created_at: datetime
     url: str | None = Field(description="Where it can be downloaded as a tar file, if it is in the store.")
@@ -71,7 +71,7 @@ def download_checkpoint(request: SignedIn, job_id: int, checkpoint_id: int) -> H
 @router.post(
     "/jobs/{int:job_id}/checkpoints/{int:checkpoint_id}/resume",
     response={201: shapes.Job, **PROBLEMS},
-    summary="Go on from a checkpoint",
+    summary="Continue from a checkpoint",
     throttle=WRITES,
 )
 def resume_job(request: SignedIn, job_id: int, checkpoint_id: int) -> Status[jobs.JobSummary]:

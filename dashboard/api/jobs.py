@@ -78,7 +78,7 @@ def create_job(request: SignedIn) -> Status[JobSummary]:
 @router.post(
     "/jobs/preview",
     response={200: shapes.Preview, **PROBLEMS},
-    summary="What a job would come to",
+    summary="Preview a job",
     openapi_extra=JOB_REQUEST,
 )
 def preview_job(request: SignedIn) -> submission.Checked:

@@ -78,17 +78,17 @@ def _node_action(act: Callable[..., object], *, summary: str, words: str) -> Non
     router.post(path, response={200: shapes.Node, **PROBLEMS}, summary=summary, throttle=WRITES)(view)
 
 
-_node_action(service.cordon, summary="Place nothing new", words="For administrators. What runs goes on.")
+_node_action(service.cordon, summary="Place nothing new", words="For administrators. Running jobs continue.")
 _node_action(service.uncordon, summary="Use it again", words="For administrators.")
 _node_action(
     service.drain,
     summary="Empty it",
-    words="For administrators. Jobs that keep checkpoints go on elsewhere, the others may finish; then it is cordoned.",
+    words="For administrators. Jobs with checkpoints continue elsewhere, the others may finish. Then it is cordoned.",
 )
 _node_action(
     service.reclaim,
     summary="Use its dirty devices",
-    words="For administrators. Devices and ports that were not given back are used again, whatever was left there.",
+    words="For administrators. Devices and ports that were not released are used again, whatever was left there.",
 )
 
 

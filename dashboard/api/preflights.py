@@ -46,7 +46,7 @@ class Preflight(Schema):
     throttle=WRITES,
 )
 def begin_preflight(request: SignedIn) -> Status[preflights.Answers]:
-    """The nodes try ports, both ways, and the checkpoint place; one builds the program. Starts no job."""
+    """The nodes test the ports in both directions and the checkpoint folder; one builds the program. Starts no job."""
     row = jobs.check_job(request=body_of(request), by=request.user, now=datetime.now(UTC))
     return Status(202, get_preflight(request, row.pk))
 

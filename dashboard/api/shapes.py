@@ -122,7 +122,7 @@ class Job(Schema):
     id: int
     name: str
     cluster: str
-    recipe: str = Field(description="Empty for a program of one's own.")
+    recipe: str = Field(description="Empty if the program is not from the catalogue.")
     owner: str
     status: JobStatus
     cause: Cause | Literal[""] = Field(description=f"Why it ended or is ending. {CAUSES_IN_WORDS}")
@@ -160,8 +160,8 @@ class Replica(Schema):
     attempt: int
     role: str
     index: int
-    incarnation: int = Field(description="0; 1 for the process that took the place of that one, and so on.")
-    superseded: bool = Field(description="Another process has taken its place while the others went on.")
+    incarnation: int = Field(description="0; 1 for the process that replaced it, and so on.")
+    superseded: bool = Field(description="Another process has replaced it while the others continued.")
     node: str = Field(validation_alias="node_name")
     host: str
     port: int
@@ -169,11 +169,11 @@ class Replica(Schema):
     device_kind: str
     status: ReplicaStatus
     phase: str
-    step: int | None = Field(description="The last that it told; null where it tells none.")
-    moved_at: datetime | None = Field(description="When its latest step or phase became known here.")
+    step: int | None = Field(description="The last that it reported; null if it reports none.")
+    moved_at: datetime | None = Field(description="When its latest step or phase was received.")
     pid: int | None
     tf_config: dict[str, Any] | None = Field(description="Null where the strategy sets none.")
-    facts: dict[str, Any] = Field(description="What it told of its strategy: devices, mesh, stages, loads.")
+    facts: dict[str, Any] = Field(description="What it reported about its strategy: devices, mesh, stages, loads.")
     exit_code: int | None
     signal: int | None
     cause: Cause | Literal[""]
@@ -181,7 +181,7 @@ class Replica(Schema):
     ending: dict[str, Any] | None = Field(description="What ended it, as data; null while it lives.")
     started_at: datetime | None
     ended_at: datetime | None
-    refused: int = Field(description="Records that came after another process had been launched in its place.")
+    refused: int = Field(description="Records that came after another process had replaced it.")
 
 
 class Series(Schema):
@@ -192,7 +192,7 @@ class Series(Schema):
     steps: list[int]
     times: list[float]
     values: list[Number]
-    incarnation: int = Field(description="Grows with each process that takes the place of one before it.")
+    incarnation: int = Field(description="Grows by 1 with each process that replaces another.")
 
 
 class Log(Schema):
@@ -215,11 +215,11 @@ class Event(Schema):
 
 
 class Restart(Schema):
-    """A launch that failed and was followed by another one, and what it cost; or processes of a launch that began anew
-    while the others went on."""
+    """A launch that failed and was followed by another one, and what it cost; or processes of a launch that started
+    again while the others continued."""
 
-    attempt: int = Field(description="The launch that failed, or within which processes began anew.")
-    replicas: list[str] = Field(description="Those that began anew while the others went on; empty: the whole gang.")
+    attempt: int = Field(description="The launch that failed, or in which processes started again.")
+    replicas: list[str] = Field(description="Those that started again while others continued; empty: the whole gang.")
     cause: Cause
     reason: str
     counted: bool = Field(description="Whether it counts against `max_restarts`.")
@@ -228,15 +228,15 @@ class Restart(Schema):
         description="When the first of its failed processes was known to have ended, or was given up with its node."
     )
     step_reached: int
-    step_resumed: int | None = Field(description="Of the next launch; null while it waits, and where no step was lost.")
+    step_resumed: int | None = Field(description="Of the next launch; null while it waits, and if no step was lost.")
     steps_lost: int | None
-    running_at: datetime | None = Field(description="When every process was at work again.")
+    running_at: datetime | None = Field(description="When all processes were running again.")
     lost_since: datetime | None = Field(
-        description="From when time was lost: the last step that was heard of, or the begin of the work if none came "
-        "after that. Null where the others went on, and after a pause that a person ended."
+        description="From when time was lost: the last reported step, or the start of the work if none came "
+        "after that. Null if the others continued, and after a pause that a person ended."
     )
     seconds_lost: float | None = Field(
-        description="To `running_at`; 0 where the others went on. Null until then and after such a pause."
+        description="To `running_at`; 0 if the others continued. Null until then and after such a pause."
     )
 
 
@@ -275,7 +275,7 @@ class Batch(Schema):
     replicas_in_sync: int
     per_worker: int
     per_replica: int
-    parts: int = Field(description="In how many equal parts a replica computes its share.")
+    parts: int = Field(description="The number of equal parts in which a replica computes its share.")
     per_part: int
     base_learning_rate: float | None
     learning_rate: float | None
