@@ -46,7 +46,7 @@ format: environment
 	@$(VENV)/biome check --write
 
 # Without plugins that only slow tests use: each of the three processes would import them.
-FAST := -q -n 2 -p no:playwright -p no:anyio -m "not tf and not stack and not browser and not gpu and not images"
+FAST := -q -n 2 -p no:playwright -p no:anyio -m "not tf and not stack and not browser and not gpu"
 test-fast: environment
 	@$(PYTEST) $(FAST)
 

@@ -55,7 +55,8 @@ def logging_config(*, as_json: bool, debug: bool) -> dict[str, Any]:
         "handlers": {"stderr": {"()": StandardError, "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": "INFO"},
         "loggers": {
-            # Set up by Django with handlers of its own, which would print every line twice.
+            # Set up by uvicorn and Django with handlers of their own: lines of another form, and every line twice.
+            "uvicorn": {"handlers": [], "propagate": True},
             "django": {"handlers": [], "level": "DEBUG" if debug else "INFO", "propagate": True},
             "django.server": {"handlers": [], "propagate": True},
             "django.db.backends": {"level": "INFO"},

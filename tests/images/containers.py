@@ -78,21 +78,8 @@ class Container:
     def execute(self, *line: str, timeout_s: float = 60.0, more: dict[str, str] | None = None) -> tuple[int, str]:
         """Run a command in it as its user (`docker exec`): exit status and output; 124 when it took too long."""
         user, group = self._user()
-        enter = [
-            NSENTER,
-            "-t",
-            str(self.first.pid),
-            "-m",
-            "-u",
-            "-i",
-            "-n",
-            "-p",
-            "-r",
-            "-S",
-            str(user),
-            "-G",
-            str(group),
-        ]
+        target = (NSENTER, "-t", str(self.first.pid), "-m", "-u", "-i", "-n", "-p", "-r", "-w")
+        enter = [*target, "-S", str(user), "-G", str(group)]
         try:
             done = subprocess.run(
                 [*enter, "--", "/bin/sh", "-c", 'cd "$0" && exec "$@"', self._folder, *line],
