@@ -57,6 +57,8 @@ def logging_config(*, as_json: bool, debug: bool) -> dict[str, Any]:
         "loggers": {
             # Set up by uvicorn and Django with handlers of their own: lines of another form, and every line twice.
             "uvicorn": {"handlers": [], "propagate": True},
+            # Not every request: to configure its parent would undo `--no-access-log`.
+            "uvicorn.access": {"handlers": [], "propagate": False},
             "django": {"handlers": [], "level": "DEBUG" if debug else "INFO", "propagate": True},
             "django.server": {"handlers": [], "propagate": True},
             "django.db.backends": {"level": "INFO"},
