@@ -175,6 +175,12 @@ def test_a_job_runs_to_success_before_ones_eyes(
             assert row["tf_config"]["task"] == {"type": row["role"], "index": row["index"]}
             mine = row["tf_config"]["cluster"][row["role"]][row["index"]]
             assert mine == f"{row['host']}:{row['port']}"
+    page.set_viewport_size({"width": 360, "height": 780})
+    for link in page.locator("#checkpoints tbody a, #files tbody a").all():
+        box = link.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 360
+    page.set_viewport_size({"width": 1280, "height": 900})
     with page.expect_download() as download:
         page.get_by_role("link", name="model.keras").first.click()
     assert Path(download.value.path()).read_bytes()[:2] == b"PK"
@@ -188,6 +194,11 @@ def test_the_chart_grows_without_a_reload_and_stop_ends_the_job(page: Page, stac
     first = until(lambda: charted(page, "loss"), within_s=30)
     until(lambda: number(charted(page, "loss")[-1][0]) > number(first[-1][0]) + 20, within_s=60)
     assert page.evaluate("window.untouched")
+
+    waits = create(page, stack, name="waits", strategy="multi_worker_mirrored", epochs=1, workers=4)
+    expect(page.locator("#job-run").get_by_text("Needs 4 workers")).to_be_visible(timeout=10_000)
+    stack.post(f"/jobs/{waits}/stop")
+    page.goto(f"{stack.url}/jobs/{job_id}/")
 
     page.get_by_role("button", name="Stop", exact=True).click()
     page.get_by_role("button", name="Stop job").click()

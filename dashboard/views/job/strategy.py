@@ -53,7 +53,7 @@ class Table:
 
 @dataclass(frozen=True)
 class StrategyPanel:
-    """Everything the panel prints; falsy while no process has told anything but its Keras."""
+    """Everything the panel prints; falsy while no process has told more than its Keras and memory."""
 
     title: str
     summary: str
@@ -61,7 +61,7 @@ class StrategyPanel:
     tables: list[Table] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.tables or [name for name, _ in self.rows if name != "Keras"])
+        return bool(self.tables or {name for name, _ in self.rows} - {"Keras", "Peak memory"})
 
 
 def strategy_panel(job: Job, gang: list[Replica]) -> StrategyPanel:

@@ -107,7 +107,7 @@ def test_one_process_on_one_device_has_no_table_of_one_row(client_of, member: Us
     job = make_job(owner=member, status=JobStatus.RUNNING, spec={"strategy": Strategy.ONE_DEVICE})
     replica = make_replica(job, facts={"keras": "keras 3.15.1"})
     assert "does here" not in client_of(member).get(f"/jobs/{job.pk}/").content.decode()
-    Replica.objects.filter(pk=replica.pk).update(facts=COMMON | {"devices": ["CPU:0"]})
+    Replica.objects.filter(pk=replica.pk).update(facts=COMMON | {"devices": ["CPU:0"], "parameters_total": 9})
     page = client_of(member).get(f"/jobs/{job.pk}/").content.decode()
     assert "Peak memory" in page
     assert "Memory per process" not in page

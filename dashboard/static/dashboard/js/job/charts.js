@@ -44,13 +44,14 @@ function remember(key, tool, on) {
 }
 
 // store: training series by step · load: node series by time · placeOf(replica) · nodeNames: Map of id → name
-// coming(): whether metrics follow with the end of an epoch
-export function jobCharts({ store, load, placeOf, nodeNames, coming }) {
+// coming(): whether metrics follow with the end of an epoch · early(): whether first numbers may follow at any moment
+export function jobCharts({ store, load, placeOf, nodeNames, coming, early }) {
   const training = $("[data-charts]"),
     machines = $("[data-load]"),
     slot = make("div", { class: "p-slot", "data-order": METRIC }, "Metrics follow with the end of the first epoch."),
     template = $("#chart-card"),
     cards = new Map();
+  let settled = false;
   const color = (place) => (place % 8) + 1;
 
   function trained(name, known) {
@@ -163,7 +164,9 @@ export function jobCharts({ store, load, placeOf, nodeNames, coming }) {
       }
       const first = $(".ty-chart", training);
       $("[data-charts-none]").hidden = !!first;
-      machines.hidden = !machines.firstChild;
+      machines.hidden = !machines.firstChild || (!first && early());
+      if (!settled && !first && !early()) training.classList.remove("is-ahead");
+      settled = true;
       if (!first || !coming() || $(`.ty-chart[data-order="${METRIC}"]`, training)) slot.remove();
       else if (!slot.parentNode) put(slot, training);
       for (const c of cards.values()) c.draw();

@@ -11,7 +11,8 @@ import { gantt } from "./gantt.js";
 import { logViewer } from "./log.js";
 
 const RECENT_S = 900,
-  AFTER_S = 10;
+  AFTER_S = 10,
+  QUIET_MS = 60_000;
 
 const page = $("[data-job]"),
   isRecipe = page.dataset.kind === "recipe",
@@ -57,6 +58,7 @@ const log = logViewer($(".ty-log"), placeOf),
     load,
     placeOf,
     nodeNames,
+    early: () => !job || (!job.ended_at && !(Date.now() - Date.parse(job.started_at) > QUIET_MS)),
     coming: () => isRecipe && job && !job.ended_at && (!("loss" in job.metrics) || metricNames().length > 0),
   });
 const paint = painter(() => {
