@@ -83,7 +83,7 @@ def create_job(request: SignedIn) -> Status[JobSummary]:
 )
 def preview_job(request: SignedIn) -> submission.Checked:
     """Batch arithmetic, placement and TF_CONFIG of a request, also of an unfinished one. Makes nothing."""
-    return submission.check(body_of(request), by=request.user)
+    return service.preview_job(request=body_of(request), by=request.user)
 
 
 @router.get("/jobs/{int:job_id}", response={200: shapes.Job, **PROBLEMS}, summary="One job")
@@ -221,12 +221,15 @@ def list_recipes(request: SignedIn) -> list[dict[str, Any]]:
     return [{"name": entry.name, **asdict(entry.info)} for entry in entries()]
 
 
-def body_of(request: SignedIn) -> Any:
-    """The JSON of a request, or `Invalid`."""
+def body_of(request: SignedIn) -> dict[str, object]:
+    """The JSON object that describes a job, or `Invalid`."""
     try:
-        return json.loads(request.body, parse_constant=_no_such_number)
+        body = json.loads(request.body, parse_constant=_no_such_number)
     except (ValueError, RecursionError) as error:
         raise Invalid([FieldError("", f"The body is not JSON: {error}")]) from error
+    if not isinstance(body, dict):
+        raise Invalid([FieldError("", "a job is described by an object of fields")])
+    return body
 
 
 def _no_such_number(word: str) -> NoReturn:

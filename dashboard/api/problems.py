@@ -40,7 +40,7 @@ class Problem(Schema):
 
 
 # What each operation may answer besides its result; the OpenAPI document lists them.
-PROBLEMS: dict[int, type[Problem]] = dict.fromkeys((401, 403, 404, 409, 413, 422, 429, 503), Problem)
+PROBLEMS: dict[int, type[Problem]] = dict.fromkeys((400, 401, 403, 404, 409, 413, 422, 429, 503), Problem)
 
 
 # What else is refused: the status, and the words where the exception has none for people.

@@ -11,6 +11,7 @@ from dashboard.api import limits
 from orchestrator import series
 from orchestrator.models import Artifact, Event, Job, LogChunk, User
 from orchestrator.services.jobs.jobs import submit_job
+from orchestrator.services.programs import programs
 from tests.api.conftest import Caller
 from tests.factories import RECIPE, make_cluster, make_job, make_node, make_replica
 from worker_agent.protocol.states import JobStatus, ReplicaStatus
@@ -86,8 +87,18 @@ def test_every_wrong_field_is_named_at_once(request_body: dict[str, object], mem
 def test_nonsense_is_refused_in_words(body: str, member: User, calls_as: Caller) -> None:
     for path in ("/jobs", "/jobs/preview"):
         answer = calls_as(member).post(path, body)
-        assert answer.status_code in (200, 422), (path, answer.status_code)
+        is_object = body.startswith("{") and "NaN" not in body and len(body) > 1
+        assert answer.status_code == (200 if is_object and path == "/jobs/preview" else 422), path
         assert answer.json()["errors"]
+
+
+def test_a_preview_is_for_those_who_may_create_jobs(
+    request_body: dict[str, object], viewer: User, calls_as: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "resolve", lambda *_, **__: pytest.fail("a viewer had a program fetched"))
+    answer = calls_as(viewer).post("/jobs/preview", request_body)
+    assert answer.status_code == 403
+    assert "Your role" in answer.json()["detail"]
 
 
 def test_preview_tells_and_makes_nothing(request_body: dict[str, object], member: User, calls_as: Caller) -> None:

@@ -194,7 +194,7 @@ def _code_of(form: JobForm, upload: Mapping[str, object] | None) -> dict[str, ob
 
 def _understood(form: JobForm, carried: dict[str, object] | None, user: User) -> Read:
     """Inspect the program, keep a sound upload, put the request together, and look what it comes to."""
-    wanted: dict[object, object] = {"recipe": form.values["recipe"]} if form.source == "recipe" else {"code": carried}
+    wanted: dict[str, object] = {"recipe": form.values["recipe"]} if form.source == "recipe" else {"code": carried}
     program = programs.resolve({"kind": form.values["kind"], **wanted}, by=user)
     if isinstance(program, programs.Program) and form.source == "upload":
         programs.keep(program)

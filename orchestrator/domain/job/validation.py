@@ -39,7 +39,7 @@ class Fields:
     findings: list[Finding] = field(default_factory=list)
 
 
-def read_fields(request: Mapping[object, object], recipe: RecipeInfo | None) -> Fields:
+def read_fields(request: Mapping[str, object], recipe: RecipeInfo | None) -> Fields:
     """All fields but cluster and program. A field that is absent, None or "" takes its default."""
     found = Fields()
     for key in request:
@@ -75,7 +75,7 @@ def env_problem(raw: object) -> str:
     return outcome.message if isinstance(outcome, Bad) else ""
 
 
-def _fill_defaults(found: Fields, request: Mapping[object, object]) -> None:
+def _fill_defaults(found: Fields, request: Mapping[str, object]) -> None:
     """What the request leaves out: the strategy's own default where it has one, else that of the field."""
     defaults = {row.name: row.default for row in FIELDS.values() if not row.required}
     strategy, kind = found.values.get("strategy"), found.values.get("kind", Kind.RECIPE)

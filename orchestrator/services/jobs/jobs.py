@@ -1,5 +1,6 @@
 """What people do with jobs: submit, stop, retry, and read back a request to clone. Views and REST call these."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -28,7 +29,7 @@ from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import Cause, JobStatus, Kind
 
 
-def submit_job(*, request: object, by: User) -> Job:
+def submit_job(*, request: Mapping[str, object] | Checked, by: User) -> Job:
     """Create the job that a request describes, checked already or not, and have it placed at once; `Invalid` names
     every wrong field."""
     spec, program, cluster, findings = _accepted(request, by)
@@ -41,7 +42,13 @@ def submit_job(*, request: object, by: User) -> Job:
     return job
 
 
-def check_job(*, request: object, by: User, now: datetime) -> Preflight:
+def preview_job(*, request: Mapping[str, object], by: User) -> Checked:
+    """What the request comes to, for who may create it: reading it may fetch its program."""
+    _may_run_jobs(by)
+    return submission.check(request, by=by)
+
+
+def check_job(*, request: Mapping[str, object] | Checked, by: User, now: datetime) -> Preflight:
     """Have the nodes that the request's job would get now look whether it could run; refuses like `submit_job`."""
     spec, program, cluster, findings = _accepted(request, by)
     programs.keep(program)
@@ -147,7 +154,9 @@ def request_of(job: Job) -> dict[str, object]:
     return request
 
 
-def _accepted(request: object, by: User) -> tuple[JobSpec, Program, Cluster, tuple[Finding, ...]]:
+def _accepted(
+    request: Mapping[str, object] | Checked, by: User
+) -> tuple[JobSpec, Program, Cluster, tuple[Finding, ...]]:
     _may_run_jobs(by)
     checked = request if isinstance(request, Checked) else submission.check(request, by=by)
     if checked.spec is None or not isinstance(checked.program, Program) or checked.cluster is None:

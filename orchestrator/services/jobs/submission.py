@@ -81,10 +81,8 @@ class Checked:
         return {each.label: each.tf_config for each in self.placement if each.tf_config is not None}
 
 
-def check(request: object, *, by: User, program: Program | Rejected | None = None) -> Checked:
+def check(request: Mapping[str, object], *, by: User, program: Program | Rejected | None = None) -> Checked:
     """Everything that the request comes to; `program` is the one that it names, where that is known already."""
-    if not isinstance(request, Mapping):
-        return Checked([FieldError("", "a job is described by an object of fields")])
     program = program or programs.resolve(request, by=by)
     checked = _read(request, program, by=by)
     if checked.asked is None or checked.view is None:
@@ -101,7 +99,7 @@ def check(request: object, *, by: User, program: Program | Rejected | None = Non
     return replace(checked, errors=checked.errors + lacking, placement=outcome.replicas, findings=findings)
 
 
-def _read(request: Mapping[object, object], resolved: Program | Rejected, *, by: User) -> Checked:
+def _read(request: Mapping[str, object], resolved: Program | Rejected, *, by: User) -> Checked:
     cluster, errors = _cluster(request.get("cluster"))
     view = cluster_view(cluster) if cluster else None
     program = resolved if isinstance(resolved, Program) else None

@@ -77,7 +77,7 @@ class _Wanted:
     recipe: str = ""
 
 
-def resolve(request: Mapping[object, object], *, by: User) -> Program | Rejected:
+def resolve(request: Mapping[str, object], *, by: User) -> Program | Rejected:
     """The program that a request names by `recipe` or carries as `code`."""
     recipe, code = request.get("recipe"), request.get("code")
     kind = Kind.SCRIPT if request.get("kind") == Kind.SCRIPT else Kind.RECIPE
@@ -174,7 +174,7 @@ def _stored_before(digest: object, wanted: _Wanted, *, by: User) -> Program | Re
     return _rejected("code", "no job that you can see has a program of that sha256: upload it")
 
 
-def _from_upload(code: Mapping[object, object], wanted: _Wanted) -> Program | Rejected:
+def _from_upload(code: Mapping[str, object], wanted: _Wanted) -> Program | Rejected:
     filename = code.get("filename") or ENTRY_NAME
     if not isinstance(filename, str) or not FILENAME.fullmatch(filename):
         return _rejected("code", "the file name may contain letters, digits, '.', '_', '-' and spaces, and no folders")

@@ -1,7 +1,5 @@
 """Check and preview: the same reading, with as much of an answer as an incomplete request allows."""
 
-import math
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -91,12 +89,6 @@ def test_without_any_cluster(member):
 def test_a_cluster_without_nodes(member):
     cluster = make_cluster("lab")
     assert "has no nodes yet" in fields_of(submission.check(request_for(cluster), by=member).errors)["cluster"]
-
-
-@pytest.mark.parametrize("request_", [None, [], "x", 5, math.nan, [{}]])
-def test_what_is_no_object(request_, member):
-    assert submission.check(request_, by=member).spec is None
-    assert submission.check(request_, by=member).errors
 
 
 words = st.text(alphabet="ab1 -.=\x00\n\ud800é", max_size=6)
