@@ -17,10 +17,9 @@ from django.conf import settings
 from kombu.exceptions import OperationalError
 from redis import Redis, RedisError
 
-from worker_agent.protocol.commands import PERMIT_S, PERMITTED, WITHDRAWN, permit_key, queue_name
+from worker_agent.protocol.commands import COMMAND_TASK, PERMIT_S, PERMITTED, WITHDRAWN, permit_key, queue_name
 from worker_agent.protocol.envelope import seal
 
-COMMAND_TASK = "trainyard.agent.command"
 REDIS_TIMEOUT_S = 2.0
 
 

@@ -2,7 +2,7 @@
 
 Pub/sub keeps nothing: what is announced while the connection to Redis is down is gone, and redis-py subscribes again
 without a word. So each consumer of this process gets a `live.gap` message after every renewed subscription, upon which
-it lets its page take a fresh snapshot (`dashboard/sockets/consumers.py`).
+it lets its page take a fresh snapshot (`dashboard/sockets/feed.py`).
 
 It also has a way in for processes without an event loop: `publish`, on a connection that stays open. Through asgiref
 each message would cost a new loop and a new connection, 4 to 8 ms.

@@ -5,10 +5,10 @@ import base64
 import pytest
 
 from tests.agent.plans import make_launch
-from worker_agent.daemon.command_worker import COMMAND_TASK, CommandReceiver, celery_app
+from worker_agent.daemon.command_worker import CommandReceiver, celery_app
 from worker_agent.daemon.settings import AgentIdentity
 from worker_agent.protocol.codec import encode
-from worker_agent.protocol.commands import Command, Stop
+from worker_agent.protocol.commands import COMMAND_TASK, Command, Stop
 from worker_agent.protocol.envelope import BadEnvelope, seal
 
 KEY = b"k" * 32

@@ -17,10 +17,9 @@ from celery.worker import state as worker_state
 
 from worker_agent.daemon.settings import AgentIdentity
 from worker_agent.protocol.codec import decode_command
-from worker_agent.protocol.commands import Command, Launch, queue_name
+from worker_agent.protocol.commands import COMMAND_TASK, Command, Launch, queue_name
 from worker_agent.protocol.envelope import BadEnvelope, SeenNonces, open_envelope
 
-COMMAND_TASK = "trainyard.agent.command"
 CONCURRENCY = 2
 
 _END_S = 1.5

@@ -39,7 +39,8 @@ class Row:
     to do. `status` is what the job comes to where it is not launched again.
 
     `may_follow`: the end of another process may explain it, and is waited for. `spares_the_place`: another process can
-    take this one's place.
+    take this one's place. `is_final`: the attempt ends of this whatever its processes fail of then. `node_leaves`: the
+    node is probably about to go.
     """
 
     cause: Cause
@@ -51,16 +52,8 @@ class Row:
     status: JobStatus = JobStatus.FAILED
     may_follow: bool = False
     spares_the_place: bool = False
-
-    @property
-    def is_final(self) -> bool:
-        """Whether the attempt ends of this whatever its processes fail of then: it was done, or a person's wish."""
-        return self.retry is Retry.NEVER and self.blame in (Blame.NOBODY, Blame.PERSON)
-
-    @property
-    def node_leaves(self) -> bool:
-        """Whether its node is about to go, as far as is known: somebody wants the process away, not the job ended."""
-        return self.retry is not Retry.NEVER and self.blame is Blame.PERSON
+    is_final: bool = False
+    node_leaves: bool = False
 
 
 _MEET = "Check that the nodes can reach each other at their addresses and ports. Then run the job again."
@@ -73,22 +66,26 @@ CAUSES = (
     Row(
         *(Cause.COMPLETED, Blame.NOBODY, Retry.NEVER, "completed", "Training finished"),
         status=JobStatus.SUCCEEDED,
+        is_final=True,
     ),
     Row(
         *(Cause.STOPPED, Blame.PERSON, Retry.NEVER, "was stopped", "A person stopped the job"),
         status=JobStatus.STOPPED,
         may_follow=True,
+        is_final=True,
     ),
     Row(
         *(Cause.PAUSED, Blame.PERSON, Retry.NEVER, "was paused", "The job was asked to save and leave"),
         "Resume it. It continues from the checkpoint that it saved.",
         status=JobStatus.PAUSED,
+        is_final=True,
     ),
     Row(
         *(Cause.PREEMPTED, Blame.PERSON, Retry.LIMITED, "got a SIGTERM from outside"),
         "A process got a SIGTERM that Trainyard did not send",
         "A person sent it, or the machine was shut down or reclaimed. Check the node, then run the job again.",
         spares_the_place=True,
+        node_leaves=True,
     ),
     Row(
         *(Cause.EXCEPTION, Blame.PROGRAM, Retry.COUNTED, "failed", "The program raised an exception"),
@@ -106,6 +103,7 @@ CAUSES = (
         "The log shows what the process did last. Correct the program or what it imports, then clone the job.",
         spares_the_place=True,
     ),
+    # A SIGTERM asks, and counts as a person's wish; a SIGKILL asks nobody, and counts against the node.
     Row(
         *(Cause.SIGNAL, Blame.MACHINE, Retry.LIMITED, "was killed"),
         "A process got a SIGKILL that Trainyard did not send",
@@ -140,11 +138,13 @@ CAUSES = (
     Row(
         *(Cause.TIME_LIMIT, Blame.PERSON, Retry.NEVER, "reached the time limit", "The time limit was reached"),
         "Clone the job with a longer time limit or fewer epochs.",
+        is_final=True,
     ),
     Row(
         *(Cause.AGENT_SHUTDOWN, Blame.PERSON, Retry.UNLIMITED, "was ended because the agent of its node was shut down"),
         "The agent of a node was shut down",
         "Start the agent on that node, then run the job again.",
+        node_leaves=True,
     ),
     Row(
         *(Cause.NODE_LOST, Blame.MACHINE, Retry.LIMITED, "was lost"),

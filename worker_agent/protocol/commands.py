@@ -6,6 +6,7 @@ from worker_agent.protocol.checkpoint import Restore
 from worker_agent.protocol.job.job_spec import JobSpec, keeps_checkpoints
 from worker_agent.protocol.states import Cause, DeviceKind, Role
 
+COMMAND_TASK = "trainyard.agent.command"
 PERMIT_S = 30
 PERMITTED, WITHDRAWN = b"1", b"0"
 

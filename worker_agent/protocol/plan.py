@@ -22,12 +22,12 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Where one replica lives on the node's disk. Paths are absolute.
 
-    `folder` holds everything; `code` the unpacked program; `entry` the recipe file; `spool` the streams; `artifacts`
-    what the training leaves for the user ("": nothing); `scratch` the private TMPDIR. `notify` is the agent's datagram
-    socket: an empty datagram means "new bytes in the spool". `checkpoints` is where checkpoints are written ("": none
-    are), `restore` the folder of the complete one to begin with ("": begin anew). `environments` is the agent's folder
-    of packages that jobs require. `lease` is the file in which the agent says when it was last in touch. `trial` is set
-    where the plan is of no replica, and the program is only tried.
+    `folder` holds everything; `code` the unpacked program; `entry` the file of it that is run; `spool` the streams;
+    `artifacts` what the training leaves for the user ("": nothing); `scratch` the private TMPDIR. `notify` is the
+    agent's datagram socket: an empty datagram means "new bytes in the spool". `checkpoints` is where checkpoints are
+    written ("": none are), `restore` the folder of the complete one to begin with ("": begin anew). `environments` is
+    the agent's folder of packages that jobs require. `lease` is the file in which the agent says when it was last in
+    touch. `trial` is set where the plan is of no replica, and the program is only tried.
     """
 
     launch: Launch

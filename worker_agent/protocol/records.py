@@ -12,9 +12,6 @@ import msgspec
 from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.states import Cause
 
-# The phase of a process that only serves, and was asked to leave by somebody else than the control plane: it serves on
-# for a while, so that its gang can be paused. Its detail is the cause.
-LEAVING_PHASE = "leaving"
 # What a fact may be: plain JSON, so that pages and REST show it as it is.
 FactValue = Any
 
@@ -45,8 +42,34 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     epochs: int
 
 
+class PhaseName(StrEnum):
+    """What a training process is at, and in the end how it left.
+
+    STEPPING: a script says that one step comes after the other; TRAINING: it may do anything. SERVING: others compute
+    on its devices. LEAVING: it serves on for a while, though somebody else than the control plane asked it to leave, so
+    that its gang can be paused. PAUSED, PREEMPTED: it has saved and left, asked by Trainyard or from outside.
+    """
+
+    INSTALLING = "installing"
+    IMPORTING = "importing"
+    RENDEZVOUS = "rendezvous"
+    BUILDING = "building"
+    TRAINING = "training"
+    STEPPING = "stepping"
+    VALIDATING = "validating"
+    CALLBACKS = "callbacks"
+    SAVING = "saving"
+    SERVING = "serving"
+    EVALUATING = "evaluating"
+    LEAVING = "leaving"
+    PAUSED = "paused"
+    PREEMPTED = "preempted"
+    DONE = "done"
+
+
 class Phase(msgspec.Struct, frozen=True, kw_only=True, tag="phase"):
-    """A milestone of the process: importing, rendezvous, building, training, saving, done."""
+    """A milestone of the process: a `PhaseName`, or one that only a newer agent knows. `detail` of LEAVING is the
+    cause."""
 
     at: float
     name: str
@@ -114,7 +137,7 @@ class Log(msgspec.Struct, frozen=True, kw_only=True, tag="log"):
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True, tag="gap"):
-    """Output that was dropped on purpose (flood, full disk): counted, never silent."""
+    """Bytes that are missing (a flood, a full disk, a damaged spool): counted, never silent."""
 
     at: float
     size_bytes: int

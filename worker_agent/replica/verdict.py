@@ -11,14 +11,10 @@ import msgspec
 from worker_agent.protocol.causes import NODE_LEAVES
 from worker_agent.protocol.codec import decode_record
 from worker_agent.protocol.ending import Ending, Sender
-from worker_agent.protocol.records import LEAVING_PHASE, Failure, Phase
+from worker_agent.protocol.records import Failure, Phase, PhaseName
 from worker_agent.protocol.states import SAVED_CODE, Cause, Kind
 
 LAST_LINES = 8
-# How a training process names its last phase: it is done; it has saved and left, asked by Trainyard or from outside.
-DONE_PHASE = "done"
-PAUSED_PHASE = "paused"
-PREEMPTED_PHASE = "preempted"
 # What a process is given to leave that was asked from outside: clouds give a machine that they take back 30 s or more.
 PREEMPTED_GRACE_S = 25.0
 # The exit status of a recipe's process that got SIGTERM: it takes the signal as a wish.
@@ -82,7 +78,7 @@ def last_words(records: Iterable[bytes]) -> LastWords:
             failure = record
         elif isinstance(record, Phase):
             last = record
-    leaving = Cause(last.detail) if last.name == LEAVING_PHASE and last.detail in NODE_LEAVES else None
+    leaving = Cause(last.detail) if last.name == PhaseName.LEAVING and last.detail in NODE_LEAVES else None
     return LastWords(failure=failure, phase=last.name, leaving=leaving)
 
 
@@ -111,7 +107,7 @@ def judge(
     sender = _sender(status, stop, killed=killed, memory_kills=memory_kills)
     seen: dict[str, Any] = {"sender": sender, "memory_kills": memory_kills, "kernel_saw": kernel_saw}
     end = partial(Ending, code=status.code, signal=status.signal, **seen)
-    if status.code == SAVED_CODE and words.phase in (PAUSED_PHASE, PREEMPTED_PHASE):
+    if status.code == SAVED_CODE and words.phase in (PhaseName.PAUSED, PhaseName.PREEMPTED):
         return _saved(end, words, stop)
     is_foreign = status.signal == signal.SIGKILL and not killed
     if stop is not None and (is_foreign or _failed_pausing(status, words, stop)):
@@ -120,7 +116,7 @@ def judge(
         told = words.failure.ending or Ending(cause=words.failure.cause)
         ending = msgspec.structs.replace(told, code=status.code, signal=status.signal, **seen)
         return ending, words.failure.message[:_MESSAGE_CHARS]
-    if status.code == 0 and (stop is None or words.phase == DONE_PHASE):
+    if status.code == 0 and (stop is None or words.phase == PhaseName.DONE):
         return end(cause=Cause.COMPLETED), "It ran to its end."
     if stop is not None and words.leaving and stop.cause is Cause.PAUSED:
         return end(cause=words.leaving), "It continued to serve until its gang had saved."
@@ -154,7 +150,7 @@ def _sender(status: ExitStatus, stop: StopRequest | None, *, killed: bool, memor
 
 def _saved(end: partial[Ending], words: LastWords, stop: StopRequest | None) -> tuple[Ending, str]:
     """Of a gang that agreed to leave, some may not have been asked, or not yet."""
-    if words.phase == PREEMPTED_PHASE:
+    if words.phase == PhaseName.PREEMPTED:
         said = "It got a SIGTERM that Trainyard did not send, saved a checkpoint and left."
         return end(cause=Cause.PREEMPTED, saved=True), said
     cause = stop.cause if stop is not None and stop.save else Cause.PAUSED

@@ -14,7 +14,7 @@ from time import monotonic, sleep, time
 from typing import Protocol, TextIO
 
 from worker_agent.protocol import codec
-from worker_agent.protocol.records import Facts, FactValue, Phase, Points, Progress, Record
+from worker_agent.protocol.records import Facts, FactValue, Phase, PhaseName, Points, Progress, Record
 from worker_agent.replica.spool import Writer
 from worker_agent.trainer.pulse import Pulse
 
@@ -24,7 +24,7 @@ DISK_WAIT_S = 120.0
 RECORD_NUMBERS_MAX = 20_000
 PRINT_EVERY_S = 2.0
 
-_QUIET_PHASES = {"training", "done"}
+_QUIET_PHASES = {PhaseName.TRAINING, PhaseName.DONE}
 
 _LoggedPoint = tuple[int, float, dict[str, float]]
 
@@ -73,7 +73,7 @@ class Emitter:
         """Anything else a replica says, in order with the points."""
         self._append(record)
 
-    def phase(self, name: str, detail: str = "") -> None:
+    def phase(self, name: PhaseName, detail: str = "") -> None:
         """A milestone of the process."""
         self._append(Phase(at=time(), name=name, detail=detail))
 

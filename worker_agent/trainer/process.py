@@ -1,4 +1,4 @@
-"""The life of one training process: from the recipe's text to an exit status. Shared by plan and laptop mode."""
+"""The life of one training process: from the program's text to an exit status. Shared by plan and laptop mode."""
 
 import sys
 import traceback
@@ -9,8 +9,8 @@ import trainyard.telling
 from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.strategies import broken_limits
+from worker_agent.protocol.records import PhaseName
 from worker_agent.protocol.states import Cause, Keras, Kind, Role, Strategy
-from worker_agent.replica.verdict import DONE_PHASE, PAUSED_PHASE, PREEMPTED_PHASE
 from worker_agent.trainer.emit import Emitter, RecipeLog, Sink
 from worker_agent.trainer.failure import failure_of, is_of_tpu, record_of, tpu_refusal
 from worker_agent.trainer.outcome import ExitCode, Paused, Stopped, TrainingFailed, code_of
@@ -37,9 +37,9 @@ def conduct(run: TrainingRun, sink: Sink) -> int:
         else:
             _train(run, emitter, stop)
         if code == ExitCode.COMPLETED and not (is_script and stop.asked):  # it may have left because it was asked to
-            emitter.phase(DONE_PHASE)
+            emitter.phase(PhaseName.DONE)
     except Paused:
-        emitter.phase(PREEMPTED_PHASE if stop.is_preempted else PAUSED_PHASE)
+        emitter.phase(PhaseName.PREEMPTED if stop.is_preempted else PhaseName.PAUSED)
         code = ExitCode.PAUSED
     except (Stopped, KeyboardInterrupt):
         code = ExitCode.STOPPED
@@ -64,7 +64,7 @@ def _train(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
         meeting = rendezvous.Meeting(run)
     elif run.gang and run.role is not Role.EVALUATOR:  # that one stands outside and serves nobody
         rendezvous.check_port(run.me)
-    emitter.phase("importing")
+    emitter.phase(PhaseName.IMPORTING)
     if keras_of(run.spec) is Keras.TF_KERAS:
         keras_alias.install()
     from worker_agent.trainer.setup import runtime

@@ -10,16 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from time import monotonic, time
 
-from worker_agent.protocol.records import Facts, Phase, Progress, Record
+from worker_agent.protocol.records import Facts, Phase, PhaseName, Progress, Record
 
 LASTS_AFTER_S = 5.0
 AGAIN_EVERY_S = 30.0
 # Shorter pauses matter to no limit; and a pause is told again only when it has grown by this factor.
 LONGEST_FROM_S = 5.0
 GROWTH = 1.2
-USUAL = "training"
-# The phase from whose beginning on a recipe's first step is awaited.
-BUILDING = "building"
 
 
 class Pulse:
@@ -29,7 +26,7 @@ class Pulse:
         self._tell = tell
         self._now = now
         self._lock = Lock()
-        self._activity = ""
+        self._activity: PhaseName | None = None
         self._entered_at = 0.0
         self._last_told_at: float | None = None
         self._has_moved = False
@@ -37,7 +34,7 @@ class Pulse:
         self._longest_s = LONGEST_FROM_S / GROWTH
 
     @contextlib.contextmanager
-    def during(self, activity: str) -> Iterator[Callable[[], None]]:
+    def during(self, activity: PhaseName) -> Iterator[Callable[[], None]]:
         """Within it, the process is at `activity` and takes no steps. What is given is to be called as it gets on."""
         self.enter(activity)
         try:
@@ -45,7 +42,7 @@ class Pulse:
         finally:
             self.leave()
 
-    def enter(self, activity: str, *, steps: bool = False) -> None:
+    def enter(self, activity: PhaseName, *, steps: bool = False) -> None:
         """From now on the process is at `activity`; with `steps`, the first of them is awaited."""
         with self._lock:
             if activity == self._activity:
@@ -58,8 +55,8 @@ class Pulse:
         """The activity is over: what is usual goes on."""
         with self._lock:
             if self._last_told_at is not None:
-                self._tell(Phase(at=time(), name=USUAL))
-            self._activity, self._last_told_at = "", None
+                self._tell(Phase(at=time(), name=PhaseName.TRAINING))
+            self._activity = self._last_told_at = None
 
     def moves(self) -> None:
         """The activity gets on."""
@@ -67,7 +64,8 @@ class Pulse:
 
     def note(self, records: Sequence[Record]) -> None:
         """What the process says now: the time since its last step is compared with the longest so far."""
-        if any(isinstance(record, Phase) and record.name == BUILDING for record in records):
+        # From there on a recipe's first step is awaited.
+        if any(isinstance(record, Phase) and record.name == PhaseName.BUILDING for record in records):
             self._step_at = self._now()
         if not any(isinstance(record, Progress) for record in records):
             return

@@ -32,7 +32,7 @@ RATES = ("loss", "examples_per_s", "step_time_ms", "steps_per_s")
 SHARES = ("accuracy", "acc")
 METRICS_OF_SCRIPT = 4
 LAST = "last reported"
-# The browser's `js/job/log.js` has the same two.
+# The page hands both to `js/job/log.js`, so they are written as both languages read them.
 # What TensorFlow's estimator says of graphs that DTensor has not split yet is no error, whatever its letter.
 ERROR_LINE = re.compile(
     r"^[EF]\d{4} (?!.*\bop_level_cost_estimator\.cc)|^Traceback|^\w*(Error|Exception)\b|\b(ERROR|CRITICAL|FATAL)\b"

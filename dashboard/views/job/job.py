@@ -11,7 +11,7 @@ from dashboard.downloads import attachment, bytes_attachment
 from dashboard.requests import SignedIn
 from dashboard.tones import EVENT_STATES
 from dashboard.views.answers import View, page
-from dashboard.views.job.contents import printed_lines, state_of
+from dashboard.views.job.contents import ERROR_LINE, WARNING_LINE, printed_lines, state_of
 from dashboard.views.job.settings import settings_of
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import telemetry
@@ -36,6 +36,8 @@ def job(request: SignedIn, job_id: int) -> HttpResponse:
         "events": job_queries.events(found, limit=EVENTS_PRINTED),
         "event_states": EVENT_STATES,
         "lines": printed_lines(found, limit=LINES_PRINTED),
+        "error_line": ERROR_LINE.pattern,
+        "warning_line": WARNING_LINE.pattern,
     }
     return render(request, "dashboard/job/page.html", context)
 

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from worker_agent.protocol.records import PhaseName
 from worker_agent.protocol.states import Kind
 
 TIMES_LONGEST = 3.0
-STEPPING = {Kind.RECIPE: "training", Kind.SCRIPT: "stepping"}
-# What a script may be at for as long as it likes is called "training" as well.
+STEPPING = {Kind.RECIPE: PhaseName.TRAINING, Kind.SCRIPT: PhaseName.STEPPING}
 NOT_JUDGED = {
-    Kind.RECIPE: frozenset({"serving", "evaluating"}),
-    Kind.SCRIPT: frozenset({"serving", "evaluating", "training"}),
+    Kind.RECIPE: frozenset({PhaseName.SERVING, PhaseName.EVALUATING}),
+    Kind.SCRIPT: frozenset({PhaseName.SERVING, PhaseName.EVALUATING, PhaseName.TRAINING}),
 }
 
 
@@ -74,7 +74,7 @@ def _said(silent: list[Rank], judged: list[Rank], allowed_s: float, now: datetim
     is_behind = furthest > (last.step or 0)
     where = "none yet" if last.step is None else f"the last was step {last.step}"
     where += f"; others reached step {furthest}" if is_behind else ""
-    where += f'; it says "{last.phase}"' if last.phase and last.phase != "training" else ""
+    where += f'; it says "{last.phase}"' if last.phase and last.phase != PhaseName.TRAINING else ""
     is_alone = len(judged) == 1 or len(silent) < len(judged) or is_behind
     who = f"{last.who} has taken no step" if is_alone else f"None of {len(judged)} processes has taken a step"
     return f"{who} for {silent_s:.0f} s ({where}); {allowed_s:.0f} s are allowed."

@@ -24,12 +24,12 @@ from orchestrator.services.gang.gang_facts import replica_facts
 from orchestrator.services.transitions import announce_replicas, move_job, move_replica
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.ending import Ending, of_version_before
-from worker_agent.protocol.records import LEAVING_PHASE, Exit
+from worker_agent.protocol.records import Exit, PhaseName
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strategy
 
 # A process that trains is at work; under parameter servers, workers and ps are when they serve the coordinator; an
 # evaluator when it waits for checkpoints.
-PHASES_AT_WORK = frozenset({"training", "serving", "evaluating"})
+PHASES_AT_WORK = frozenset({PhaseName.TRAINING, PhaseName.SERVING, PhaseName.EVALUATING})
 PHASE_CHARS = 24
 # Run, Leave, Rest, Kept: more answers in a row would be a fault of `decide`.
 MOST_MOVES = 4
@@ -81,7 +81,7 @@ def on_phase(*, replica: Replica, phase: str, now: datetime) -> None:
         if fresh.status == ReplicaStatus.ASSIGNED:
             move_replica(replica=fresh, to=ReplicaStatus.STARTING, now=now)
         move_replica(replica=fresh, to=ReplicaStatus.RUNNING, now=now)
-    elif phase != LEAVING_PHASE:
+    elif phase != PhaseName.LEAVING:
         announce_replicas(fresh.job_id)
         return
     advance(job_id=fresh.job_id, now=now)

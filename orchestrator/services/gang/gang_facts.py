@@ -8,7 +8,7 @@ from orchestrator.domain.gang.restarts import AttemptEnd
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Job, Replacement, Replica
 from worker_agent.protocol.causes import Blame
-from worker_agent.protocol.records import LEAVING_PHASE
+from worker_agent.protocol.records import PhaseName
 from worker_agent.protocol.states import Cause, NodeState, ReplicaStatus, Role
 
 
@@ -27,7 +27,7 @@ def replica_facts(replica: Replica) -> ReplicaFacts:
         message=replica.reason,
         ended_at=replica.ended_at,
         node_takes=takes,
-        is_leaving=replica.phase == LEAVING_PHASE and replica.status not in TERMINAL_REPLICA,
+        is_leaving=replica.phase == PhaseName.LEAVING and replica.status not in TERMINAL_REPLICA,
         replica_id=replica.pk,
         node_id=replica.node_id,
     )

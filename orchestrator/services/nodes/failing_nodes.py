@@ -86,6 +86,6 @@ def _take_out(node: Node, failed: list[Attempt], now: datetime) -> None:
 
 
 def _listed(failed: list[Attempt]) -> str:
-    """`j-3 (node_lost, 12:01 UTC), …`, the latest first."""
+    """`j-3 (node lost, 12:01 UTC), …`, the latest first."""
     shown = [f"j-{each.job_id} ({each.cause.replace('_', ' ')}, {each.ended_at:%H:%M} UTC)" for each in failed[:SHOWN]]
     return ", ".join(shown) + (f" and {len(failed) - SHOWN} more" if len(failed) > SHOWN else "")

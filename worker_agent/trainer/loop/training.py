@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from worker_agent.protocol.records import FactValue
+from worker_agent.protocol.records import FactValue, PhaseName
 from worker_agent.trainer.emit import Emitter
 from worker_agent.trainer.loop.evaluate import Validation
 from worker_agent.trainer.loop.pace import Pace
@@ -118,13 +118,13 @@ class Training:
         logs = self._learner.metrics_now()
         self._learner.average_state()
         if self._validation is not None:
-            with self._emitter.pulse.during("validating") as moves:
+            with self._emitter.pulse.during(PhaseName.VALIDATING) as moves:
                 logs |= {f"val_{name}": value for name, value in self._validation.run(moves).items()}
         seconds = perf_counter() - began
         self._metrics, rate = dict(logs), self._engine.rate.now
         self._report.epoch(number=epoch + 1, step=self._done, metrics=logs, rate=rate, seconds=seconds)
         self._emitter.facts(memory_bytes=peak_bytes())
-        with self._emitter.pulse.during("callbacks"):
+        with self._emitter.pulse.during(PhaseName.CALLBACKS):
             self._callbacks.on_epoch_end(epoch, logs)
         last = self._model.stop_training or epoch + 1 == self._size.epochs
         pauses = self._pace.pauses and not last
@@ -148,7 +148,7 @@ class Training:
             self._pace.measured(steps=len(losses), seconds=seconds, traced=first)
             self._pace.agree(execution.wish)
             if first:  # its time is that of tracing, and would flatten every chart of rates
-                self._emitter.phase("training")
+                self._emitter.phase(PhaseName.TRAINING)
             elif execution.speed is not None:
                 self._report.speed(self._done, execution.speed)
             if execution.scalars:
@@ -160,7 +160,7 @@ class Training:
     def _save(self, metrics: dict[str, float], *, pauses: bool) -> None:
         """Nothing is under way, so the variables are those after exactly so many steps."""
         epoch = self._done // self._size.steps_per_epoch
-        with self._emitter.pulse.during("saving"):
+        with self._emitter.pulse.during(PhaseName.SAVING):
             if pauses:
                 self._checkpoints.pause(step=self._done, epoch=epoch, metrics=metrics)
             self._checkpoints.save(step=self._done, epoch=epoch, metrics=metrics)

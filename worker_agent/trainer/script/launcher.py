@@ -12,11 +12,12 @@ from pathlib import Path
 from time import monotonic
 from types import ModuleType
 
-import trainyard.telling
+from trainyard import telling
 from worker_agent.machine import tpu_address
 from worker_agent.protocol.job.archive import ArchiveRefused, safe_parts
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.script_text import ScriptInfo, inspect_script, runs_script
+from worker_agent.protocol.records import PhaseName
 from worker_agent.protocol.states import DeviceKind, Keras, Strategy
 from worker_agent.trainer.emit import Emitter, say
 from worker_agent.trainer.failure import tpu_silent
@@ -67,7 +68,7 @@ def launch(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> int:
         for name, value in dtensor_clients.environment(run).items():
             os.environ.setdefault(name, value)
     _reach_libraries(run, Fits(report), events)
-    emitter.phase("training", _command_line(run, info))
+    emitter.phase(PhaseName.TRAINING, _command_line(run, info))
     try:
         main_module.run(run.entry, arguments=run.spec.arguments, folder=folder)
     except SystemExit as wish:
@@ -104,7 +105,7 @@ def _meet(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
     """The gang meets before the script runs; an evaluator stands outside of it."""
     if not any(member.name == f"{run.role}:{run.index}" for member in run.gang):
         return
-    emitter.phase("rendezvous", f"{len(run.gang)} processes")
+    emitter.phase(PhaseName.RENDEZVOUS, f"{len(run.gang)} processes")
     deadline = monotonic() + run.rendezvous_timeout_s + (packages.LIMIT_S if run.spec.requirements else 0.0)
     if run.chief:
         rendezvous.Meeting(run).gather(deadline=deadline, stop=stop)
@@ -122,21 +123,21 @@ def _serve(emitter: Emitter, stop: StopSignal) -> None:
     server = tf.distribute.Server(
         resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
     )
-    emitter.phase("serving", server.target)
+    emitter.phase(PhaseName.SERVING, server.target)
     stop.wait()
 
 
 def _listen(report: ScriptReport) -> Lines:
     """`trainyard.log` reaches us: from this process at once, from others of the script through a file."""
-    trainyard.telling.connect(report)
-    path = Path(os.environ.setdefault("TRAINYARD_SERIES", f"{os.environ.get('TMPDIR', '.')}/trainyard-series.jsonl"))
+    telling.connect(report)
+    path = Path(os.environ.setdefault(telling.SERIES_FILE, f"{os.environ.get('TMPDIR', '.')}/trainyard-series.jsonl"))
     return Lines(path, report)
 
 
 def _find_tpu(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
     """Name the TPU to the program, once something answers at its address: TensorFlow would ask there without end."""
     tpu = os.environ.setdefault("TPU_NAME", run.spec.tpu)
-    emitter.phase("rendezvous", tpu)
+    emitter.phase(PhaseName.RENDEZVOUS, tpu)
     deadline = monotonic() + run.rendezvous_timeout_s
     while silent := tpu_address.why_silent(tpu):
         if monotonic() > deadline:

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from threading import Lock
 from time import monotonic, time
 
-from worker_agent.protocol.records import FactValue, Progress, Summary
+from worker_agent.protocol.records import FactValue, PhaseName, Progress, Summary
 from worker_agent.trainer.emit import Emitter
 
 SUMMARY_S = 1.0
-STEPPING = "stepping"
 
 
 class ScriptReport:
@@ -64,7 +63,7 @@ class ScriptReport:
     def stepping(self, *, expected: bool) -> None:
         """Whether one step comes after the other from now on. A script may do anything else for as long as it likes."""
         if expected:
-            self._emitter.pulse.enter(STEPPING, steps=True)
+            self._emitter.pulse.enter(PhaseName.STEPPING, steps=True)
         else:
             self._emitter.pulse.leave()
 

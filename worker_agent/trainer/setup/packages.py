@@ -19,6 +19,7 @@ from pathlib import Path
 
 from worker_agent.machine.files import locked
 from worker_agent.protocol.job.requirements import digest_of, lines_of, problem_of
+from worker_agent.protocol.records import PhaseName
 from worker_agent.trainer.emit import Emitter, say
 from worker_agent.trainer.outcome import TrainingFailed
 from worker_agent.trainer.training_run import TrainingRun
@@ -39,7 +40,7 @@ def provide(run: TrainingRun, emitter: Emitter) -> None:
         return
     if problem := problem_of(text):
         raise TrainingFailed(f"Requirements: {problem}.")
-    emitter.phase("installing", ", ".join(lines_of(text))[:200])
+    emitter.phase(PhaseName.INSTALLING, ", ".join(lines_of(text))[:200])
     root = run.environments or run.folder / "environments"
     layer = root / digest_of(text)
     root.mkdir(parents=True, exist_ok=True, mode=0o700)

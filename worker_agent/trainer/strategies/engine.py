@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import tensorflow as tf
 
 from worker_agent.protocol.job.choices import Validator
+from worker_agent.protocol.records import PhaseName
 from worker_agent.trainer.loop.training import Engine, Training
 from worker_agent.trainer.outcome import Paused, TrainingFailed
 from worker_agent.trainer.recipe import recipe_file
@@ -28,7 +29,7 @@ def train(process: Process, build: Callable[[Recipe, int], Engine]) -> None:
     1. Load the recipe, and build. 2. Take up the checkpoint that the run begins with. 3. Train. 4. Save the model.
     """
     run, emitter = process.run, process.emitter
-    emitter.phase("building")
+    emitter.phase(PhaseName.BUILDING)
     runtime.seed_everything(run.spec.seed)
     runtime.set_precision(run.spec.precision)
     recipe = recipe_file.load(run.entry, run.code, run.spec.params)
@@ -57,7 +58,7 @@ def train(process: Process, build: Callable[[Recipe, int], Engine]) -> None:
         _leave_together(engine)
         raise
     if run.chief:
-        emitter.phase("saving")
+        emitter.phase(PhaseName.SAVING)
     _save_model(run, recipe, engine, metrics)
     _leave_together(engine)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from worker_agent.protocol.records import Summary
+from worker_agent.protocol.records import PhaseName, Summary
 from worker_agent.trainer.emit import say
 from worker_agent.trainer.loop.evaluate import Evaluation, ReplicaEvaluation
 from worker_agent.trainer.model.learners import learner_of
@@ -26,7 +26,7 @@ from worker_agent.trainer.strategies.interface import Process
 def train(process: Process) -> None:
     """Judge the checkpoint that this attempt begins with, if any, and every one that it writes."""
     run, spec = process.run, process.run.spec
-    process.emitter.phase("building")
+    process.emitter.phase(PhaseName.BUILDING)
     if run.checkpoints is None:
         raise TrainingFailed("An evaluator reads checkpoints, and this run writes none", remedy="keep at least one")
     runtime.seed_everything(spec.seed)
@@ -39,7 +39,7 @@ def train(process: Process) -> None:
     state = Variables([*learner.state, tf.Variable(0, dtype=tf.int64, trainable=False)])  # the count of steps is last
     evaluation = ReplicaEvaluation(learner, judged, process.stop, batch=spec.global_batch_size)
     process.emitter.facts(keras=runtime.keras_in_words(), devices=process.devices[:1], precision=spec.precision)
-    process.emitter.phase("evaluating")
+    process.emitter.phase(PhaseName.EVALUATING)
     checkpoints = Checkpoints(run, process.emitter)
     size = size_of(spec, rows=data.count_rows(rows), replicas=1)
     checkpoints.take_up(state, size=size, rate=None)

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, cast
 
 from worker_agent.protocol.job.job_spec import JobSpec
+from worker_agent.protocol.records import PhaseName
 from worker_agent.protocol.states import Role
 from worker_agent.trainer.emit import Emitter
 from worker_agent.trainer.recipe.recipe_file import Recipe
@@ -52,7 +53,7 @@ class Process:
 
     def _rendezvous(self) -> float:
         """It begins; when it has failed (monotonic seconds)."""
-        self.emitter.phase("rendezvous", f"{len(self.run.gang)} processes")
+        self.emitter.phase(PhaseName.RENDEZVOUS, f"{len(self.run.gang)} processes")
         return monotonic() + self.run.rendezvous_timeout_s
 
 

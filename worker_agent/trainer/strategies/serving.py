@@ -5,7 +5,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from worker_agent.protocol.job.job_spec import keeps_checkpoints
-from worker_agent.protocol.records import LEAVING_PHASE
+from worker_agent.protocol.records import PhaseName
 from worker_agent.protocol.states import DeviceKind, Role
 from worker_agent.trainer.setup.memory import Memory
 from worker_agent.trainer.strategies.interface import Process
@@ -31,9 +31,9 @@ def serve(process: Process, *, once_there: Callable[[], None] = lambda: None) ->
         protocol="grpc",
         config=config,
     )
-    process.emitter.phase("serving", server.target)
+    process.emitter.phase(PhaseName.SERVING, server.target)
     if keeps_checkpoints(run.spec):
-        process.stop.serves(lambda cause: process.emitter.phase(LEAVING_PHASE, cause.value))
+        process.stop.serves(lambda cause: process.emitter.phase(PhaseName.LEAVING, cause.value))
     once_there()
     memory = Memory(process.emitter.facts)
     while True:

@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from worker_agent.machine.tpu_address import why_silent
+from worker_agent.protocol.records import PhaseName
 from worker_agent.trainer.failure import tpu_refusal, tpu_silent
 from worker_agent.trainer.setup.stopping import StopSignal
 from worker_agent.trainer.strategies.interface import Process
@@ -22,7 +23,7 @@ POLL_S = 0.1
 def train(process: Process) -> None:
     """Train on every core of the TPU that the job names ("": the one of this machine or its environment)."""
     spec, limit_s = process.run.spec, process.run.rendezvous_timeout_s
-    process.emitter.phase("rendezvous", spec.tpu or "the machine's own TPU")
+    process.emitter.phase(PhaseName.RENDEZVOUS, spec.tpu or "the machine's own TPU")
     strategy = within(limit_s, lambda: _connect(spec.tpu), name=spec.tpu, stop=process.stop)
     synchronous.train(process, strategy, communication="TPU interconnect")
 

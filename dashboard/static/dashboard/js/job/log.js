@@ -6,11 +6,6 @@ import { live } from "../base/live.js";
 const WINDOW = 2000,
   LONGEST = 4000,
   NEAR = 8;
-// `views/job/contents.py` has the same two, and says what is no error.
-const ERROR =
-    /^[EF]\d{4} (?!.*\bop_level_cost_estimator\.cc)|^Traceback|^\w*(Error|Exception)\b|\b(ERROR|CRITICAL|FATAL)\b/,
-  WARNING = /^W\d{4} |\bWARN(ING)?\b|\w*Warning:/;
-const level = (text) => (ERROR.test(text) ? "E" : WARNING.test(text) ? "W" : "I");
 
 export function logViewer(root, placeOf) {
   const body = $(".ty-log-body", root),
@@ -18,7 +13,9 @@ export function logViewer(root, placeOf) {
     who = $("[data-log-who]", root),
     least = $("[data-log-level]", root),
     follow = $("[data-log-follow]", root),
-    wrap = $("[data-log-wrap]", root);
+    wrap = $("[data-log-wrap]", root),
+    error = new RegExp(root.dataset.error),
+    warning = new RegExp(root.dataset.warning);
   let waiting = [],
     frame = 0,
     dropped = 0,
@@ -43,7 +40,7 @@ export function logViewer(root, placeOf) {
   };
 
   function element({ at, replica, text }) {
-    const lv = level(text),
+    const lv = error.test(text) ? "E" : warning.test(text) ? "W" : "I",
       words =
         text.length > LONGEST
           ? `${text.slice(0, LONGEST)}… (${text.length - LONGEST} characters more are in the log)`
