@@ -20,12 +20,12 @@ ANSWER = "trainyard.answer"
 EXPIRES_S = 60.0
 
 
-def dispatch_job(job_id: int) -> None:
+def ask_to_dispatch(job_id: int) -> None:
     """Place this job now."""
     transaction.on_commit(partial(_send, DISPATCH_JOB, job_id=job_id))
 
 
-def dispatch_waiting() -> None:
+def ask_to_dispatch_waiting() -> None:
     """Something became free: try every waiting job."""
     transaction.on_commit(partial(_send, DISPATCH_WAITING))
 

@@ -7,14 +7,14 @@ from worker_agent.protocol.causes import row_of
 from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus
 
 JOB_TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
-    JobStatus.SUBMITTED: frozenset({JobStatus.LAUNCHING, JobStatus.STOPPING, JobStatus.STOPPED, JobStatus.FAILED}),
+    JobStatus.SUBMITTED: frozenset({JobStatus.LAUNCHING, JobStatus.STOPPED, JobStatus.FAILED}),
     JobStatus.LAUNCHING: frozenset({JobStatus.RUNNING, JobStatus.RESTARTING, JobStatus.STOPPING, JobStatus.FAILED}),
     JobStatus.RUNNING: frozenset(
         {JobStatus.SUCCEEDED, JobStatus.RESTARTING, JobStatus.PAUSING, JobStatus.STOPPING, JobStatus.FAILED}
     ),
     JobStatus.RESTARTING: frozenset({JobStatus.SUBMITTED, JobStatus.STOPPING, JobStatus.FAILED}),
     JobStatus.PAUSING: frozenset({JobStatus.PAUSED, JobStatus.STOPPING, JobStatus.FAILED}),
-    JobStatus.PAUSED: frozenset({JobStatus.SUBMITTED, JobStatus.STOPPING, JobStatus.STOPPED, JobStatus.FAILED}),
+    JobStatus.PAUSED: frozenset({JobStatus.SUBMITTED, JobStatus.STOPPED}),
     JobStatus.STOPPING: frozenset({JobStatus.STOPPED, JobStatus.SUCCEEDED, JobStatus.FAILED}),
     JobStatus.STOPPED: frozenset(),
     JobStatus.SUCCEEDED: frozenset(),

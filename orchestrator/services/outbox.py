@@ -30,7 +30,7 @@ UNSENT_AFTER = timedelta(seconds=1)
 RESEND_LIMIT = 500
 # The nodes of a preflight meet within seconds; who hears of it later meets nobody, and will soon have ended by itself.
 PROBE_LIFE = timedelta(seconds=10)
-# A process that survives SIGKILL for so long will not end: the sweep takes its node out of use.
+# A process that survives SIGKILL for so long will not end: it holds nobody up any more, and its node is cordoned.
 STUCK_AFTER = timedelta(seconds=120)
 
 

@@ -71,7 +71,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
     restarted = restarts.of_job(job)
     row, changeable, over = JobRow.of(job, now=now), may_change(job, user), is_over(job)
     checkpoints = CheckpointList(checkpoint_queries.of_job(job), job.typed_spec)
-    began_at = present.resumed_step if present else None
+    first_step = present.resumed_step if present else None
     return {
         "job": job,
         "row": row,
@@ -80,7 +80,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
         "nodes_used": len({replica.node_name for replica in gang}),
         "over": over,
         "can_stop": changeable and not over and job.status != JobStatus.STOPPING,
-        "began_at": began_at,
+        "first_step": first_step,
         "grace_s": round(settings.STOP_GRACE_S),
         "changeable": changeable,
         "can_delete": changeable and over,
@@ -99,7 +99,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
         "checkpoints": checkpoints,
         "files": job_queries.artifacts(job),
         "ends_at": now + timedelta(seconds=row.remaining_s) if row.remaining_s is not None else None,
-    } | pausing_of(job, checkpoints, began_at=began_at, changeable=changeable)
+    } | pausing_of(job, checkpoints, first_step=first_step, changeable=changeable)
 
 
 def printed_lines(job: Job, *, limit: int) -> list[dict[str, object]]:

@@ -9,17 +9,17 @@ from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.states import JobStatus, Kind
 
 
-def pausing_of(job: Job, checkpoints: CheckpointList, *, began_at: int | None, changeable: bool) -> dict[str, object]:
-    """What the page offers and says; the service decides. `began_at` is the step that the attempt began with."""
+def pausing_of(job: Job, checkpoints: CheckpointList, *, first_step: int | None, changeable: bool) -> dict[str, object]:
+    """What the page offers and says; the service decides. `first_step` is the step that the attempt began with."""
     return {
         "can_pause": changeable and job.status == JobStatus.RUNNING,
         "can_resume": changeable and job.status == JobStatus.PAUSED,
-        "pause_words": _before(job, began_at) if job.status == JobStatus.RUNNING else "",
+        "pause_words": _before(job, first_step) if job.status == JobStatus.RUNNING else "",
         "paused_words": _after(job, checkpoints) if job.status == JobStatus.PAUSED else "",
     }
 
 
-def _before(job: Job, began_at: int | None) -> str:
+def _before(job: Job, first_step: int | None) -> str:
     """What pausing it now comes to, before somebody does it."""
     spec, grace_s = job.typed_spec, f"{settings.PAUSE_GRACE_S:g}"
     if keeps_checkpoints(spec):
@@ -32,7 +32,7 @@ def _before(job: Job, began_at: int | None) -> str:
             f"Its processes get a SIGTERM and have {grace_s} s if they handle it. Trainyard saves nothing of a script. "
             "When you resume it, it starts again, with what it has saved by itself."
         )
-    since = f"the training since step {group(began_at)}" if began_at else f"all {group(job.step)} steps"
+    since = f"the training since step {group(first_step)}" if first_step else f"all {group(job.step)} steps"
     return f"This job writes no checkpoints. Its processes end, and you lose {since}: resumed, it starts again."
 
 

@@ -6,7 +6,7 @@ One process that dies takes the others with it: they lose their connection to it
 is looked for among all failures: what a process did by itself comes before what only says that a peer went away, and
 of equals the first. While only such a consequence has been seen, the verdict waits `CONSEQUENCE_WAIT` for the cause;
 then the rest is ended, and whether the job is launched again is decided when all have ended; where nobody failed by
-itself even then, they could not reach one another, which is the machines' doing. By which causes it is: `restarts.py`.
+itself even then, they could not reach one another, which is not the program's doing. Which causes are: `restarts.py`.
 """
 
 from collections.abc import Sequence
@@ -32,21 +32,21 @@ EVALUATION = timedelta(minutes=10)
 
 @dataclass(frozen=True)
 class GangFacts:
-    """An attempt as it stands. `launch` counts launches of the job from 1; `cause` is the job's, when already set.
+    """An attempt as it stands. `attempt` counts those of the job from 1; `cause` is the job's, when already set.
 
-    `step` is the last that was reached, `began_at` the one of the checkpoint that it began with; `earlier` are the
+    `step` is the last that was reached, `first_step` the one of the checkpoint that it began with; `earlier` are the
     attempts before it, `max_restarts` how often the job is tried again after failures of its program.
     """
 
     strategy: Strategy
     status: JobStatus
-    launch: int
+    attempt: int
     cause: Cause | None
     reason: str
     replicas: tuple[ReplicaFacts, ...]
     kind: Kind = Kind.RECIPE
     step: int = 0
-    began_at: int = 0
+    first_step: int = 0
     earlier: tuple[AttemptEnd, ...] = ()
     max_restarts: int = 0
 
@@ -166,9 +166,9 @@ def leads(replica: ReplicaFacts, gang: Sequence[ReplicaFacts]) -> bool:
     return replica.index == 0 and replica.role is (Role.CHIEF if has_chief else Role.WORKER)
 
 
-def end_of(root: ReplicaFacts, *, number: int, step: int, began_at: int) -> AttemptEnd:
-    """The end of launch `number`, or of a part of it, that failed of this process."""
-    return AttemptEnd(number, root.end.cause, root.end.blame, step, began_at, root.end.digest)
+def end_of(root: ReplicaFacts, *, number: int, step: int, first_step: int) -> AttemptEnd:
+    """The end of attempt `number`, or of a part of it, that failed of this process."""
+    return AttemptEnd(number, root.end.cause, root.end.blame, step, first_step, root.end.digest)
 
 
 def _leaving(gang: GangFacts) -> list[ReplicaFacts]:
@@ -253,7 +253,7 @@ def _torn_down(gang: GangFacts) -> Relaunch | Finish:
 
 
 def _verdict(gang: GangFacts, root: ReplicaFacts) -> Again | Never:
-    present = end_of(root, number=gang.launch, step=gang.step, began_at=gang.began_at)
+    present = end_of(root, number=gang.attempt, step=gang.step, first_step=gang.first_step)
     present = replace(present, blame=blame_in(gang.replicas, root))
     return verdict(present, gang.earlier, max_restarts=gang.max_restarts)
 

@@ -6,7 +6,7 @@ process trains and the others serve it, that one alone. When all of them have le
 paused with nothing lost. What cannot save (a script, which may do so by itself, or a job that keeps no checkpoints) is
 only ended.
 
-A pause in which something failed is said to be that. Where the machines failed, the job is kept for later, with the
+A pause in which something failed is said to be that. Where it was not the program, the job is kept for later, with the
 checkpoint that there is; what the program did, or a disk that takes no checkpoint, is a failure like any other, unless
 the pause was the cluster's wish and not a person's: then the job goes back into the queue. Who did not save in
 time, and was killed for it, is nobody's failure: the job is kept, and no node is blamed.
@@ -24,7 +24,7 @@ from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Cause, Role, Strategy
 
 # What the processes said last may take so long to arrive; among it, that the checkpoint is complete.
-ARRIVES_WITHIN = timedelta(seconds=60)
+LAST_REPORTS_WITHIN = timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _ended(gang: GangFacts, pause: Pause, savers: list[ReplicaFacts], now: datet
         return Kept(Cause.PAUSED, f"The pause saved nothing: {reason_of(overdue)}")
     if root is None or root.cause is Cause.STOPPED or (pause.saves and gang.cause is Cause.PAUSED):
         ended = max((replica.ended_at for replica in savers if replica.ended_at), default=now)
-        is_late = now - ended >= ARRIVES_WITHIN
+        is_late = now - ended >= LAST_REPORTS_WITHIN
         if pause.saves and not pause.stored and not is_late:
             return Wait()
         missing = " Its last reports have not arrived." if pause.saves and not pause.stored else ""

@@ -23,7 +23,8 @@ from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.records import Checkpointed
 from worker_agent.protocol.states import Cause, Kind, NodeState, Role, Strategy
 
-ARRIVES_WITHIN = timedelta(seconds=30)
+# From its completion to its last byte in the store; then the one before is taken.
+STORED_WITHIN = timedelta(seconds=30)
 COUNT_MAX = 2**31 - 1
 METRICS_KEPT = 100
 METRIC_NAME_CHARS = 200
@@ -107,7 +108,7 @@ def to_begin_with(job: Job, spec: JobSpec, *, now: datetime) -> Checkpoint | Not
     for row in Checkpoint.objects.filter(job=job):
         if row.usable and _is_there(row):
             return row
-        if not row.usable and (now - row.created_at < ARRIVES_WITHIN or _was_saved_for_a_pause(row)):
+        if not row.usable and (now - row.created_at < STORED_WITHIN or _was_saved_for_a_pause(row)):
             return NotThere(f"waits for the checkpoint at step {row.step}, which is on its way from its node")
     if not spec.resume_from:
         return None

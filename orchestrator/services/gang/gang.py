@@ -57,7 +57,7 @@ def on_ack(*, node: Node, command_id: int, refused: str, now: datetime) -> None:
 
 @transaction.atomic
 def on_started(*, replica: Replica, pid: int, warm: bool, now: datetime) -> None:
-    """The process exists. It counts as running when it trains, not yet."""
+    """The process exists. It counts as running only once it is at work (`on_phase`)."""
     fresh = _locked(replica)
     if fresh is None or fresh.pid == pid:
         return
@@ -91,7 +91,7 @@ def on_phase(*, replica: Replica, phase: str, now: datetime) -> None:
 def on_exit(*, replica: Replica, exit_record: Exit, now: datetime) -> None:
     """The process group is gone: its port and devices are free, and the gang answers to it.
 
-    Who lost its peers while the gang was being stopped, or paused, was so, too.
+    Who lost its peers while the gang was being stopped or paused was itself stopped or paused.
     """
     fresh = _locked(replica)
     if fresh is None or fresh.status in TERMINAL_REPLICA:
@@ -192,13 +192,13 @@ def facts_of(job: Job) -> GangFacts:
     return GangFacts(
         strategy=Strategy(job.strategy),
         status=JobStatus(job.status),
-        launch=job.attempt,
+        attempt=job.attempt,
         cause=Cause(job.cause) if job.cause else None,
         reason=job.reason,
         replicas=replicas,
         kind=spec.kind,
         step=job.step,
-        began_at=gang_facts.began_at(job) if failing else 0,
+        first_step=gang_facts.first_step(job) if failing else 0,
         earlier=gang_facts.earlier(job) if failing else (),
         max_restarts=spec.max_restarts,
     )
@@ -212,17 +212,17 @@ def _finish(job: Job, decision: Finish, now: datetime) -> None:
     text = f"{text} {reason}".strip()
     move_job(job=job, to=status, now=now, text=text, cause=decision.cause.value, reason=reason, waiting_for="")
     _close_attempt(job, decision.cause, reason, now)
-    enqueue.dispatch_waiting()
+    enqueue.ask_to_dispatch_waiting()
 
 
 def _relaunch(job: Job, decision: Relaunch, now: datetime) -> None:
     _close_attempt(job, decision.cause, decision.reason, now)
-    text, waits = f"Launch {job.attempt} has ended; the job waits for the next launch.", ""
+    text, waits = f"Attempt {job.attempt} has ended; the job waits for the next one.", ""
     not_before = now + timedelta(seconds=decision.again.wait_s) if decision.again.wait_s else None
     if not_before is not None:
         of = f"{decision.again.number} of {job.typed_spec.max_restarts}"
         waits = f"waits until {not_before:%H:%M:%S} UTC before it is launched again (restart {of})"
-        text = f"Launch {job.attempt} has ended; the job {waits}."
+        text = f"Attempt {job.attempt} has ended; the job {waits}."
     pausing.resubmit(job=job, text=text, now=now, waiting_for=waits, not_before=not_before)
 
 

@@ -45,7 +45,7 @@ def present(job: Job) -> tuple[ReplicaFacts, ...]:
     return tuple(replica_facts(row) for row in rows)
 
 
-def began_at(job: Job) -> int:
+def first_step(job: Job) -> int:
     """The step from which the job was last launched, or parts of its gang were."""
     last = launched_parts(job).filter(failed__attempt=job.attempt).last()
     if last is not None:
@@ -60,11 +60,11 @@ def earlier(job: Job) -> tuple[AttemptEnd, ...]:
     replacements = list(launched_parts(job))
     ends: list[AttemptEnd] = []
     for attempt in job.attempts.order_by("number"):
-        began = attempt.resumed_step or 0
+        first = attempt.resumed_step or 0
         for row in (each for each in replacements if each.failed.attempt == attempt.number):
             facts = replica_facts(row.failed)
-            ends.append(decisions.end_of(facts, number=attempt.number, step=row.step_reached, began_at=began))
-            began = row.step_reached if row.step_resumed is None else row.step_resumed
+            ends.append(decisions.end_of(facts, number=attempt.number, step=row.step_reached, first_step=first))
+            first = row.step_reached if row.step_resumed is None else row.step_resumed
         if attempt.number < job.attempt and attempt.cause:
             last = [replica_facts(row) for row in rows if row.attempt == attempt.number and not row.superseded]
             root = decisions.root_cause(tuple(last))
@@ -74,7 +74,7 @@ def earlier(job: Job) -> tuple[AttemptEnd, ...]:
                     cause=Cause(attempt.cause),
                     blame=Blame(attempt.blame),
                     step=attempt.step_reached or 0,
-                    began_at=began,
+                    first_step=first,
                     digest=root.ending.digest if root and root.ending else "",
                 )
             )

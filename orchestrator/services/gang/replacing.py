@@ -25,8 +25,8 @@ from orchestrator.services.gang.launching import launch
 from worker_agent.protocol.states import Cause, ReplicaStatus
 
 EVENT = "part_replaced"
-# A checkpoint that is on its way is waited for; one that has not come by then will not.
-CHECKPOINT_WITHIN = timedelta(seconds=60)
+# For a checkpoint that is on its way, from the failure on; then the whole gang is launched again.
+PART_WAITS_AT_MOST = timedelta(seconds=60)
 
 
 def carry_out(job: Job, parts: Sequence[Part], *, now: datetime) -> str:
@@ -105,7 +105,7 @@ def _said(part: Part) -> str:
 def _launch(job: Job, part: Part, rows: Sequence[Replica], entry: Replacement, now: datetime) -> str:
     begin = checkpoint_registry.to_begin_with(job, job.typed_spec, now=now) if part.from_checkpoint else None
     if isinstance(begin, NotThere):
-        return begin.message if now - _failed_at(entry, now) > CHECKPOINT_WITHIN else ""
+        return begin.message if now - _failed_at(entry, now) > PART_WAITS_AT_MOST else ""
     entry.replaced.update(superseded=True, held=False)
     attempt = Attempt.objects.get(job=job, number=job.attempt)
     for row in rows:

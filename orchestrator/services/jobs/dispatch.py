@@ -98,13 +98,13 @@ def _apply(
 ) -> None:
     number = job.attempt + 1
     places = sorted({replica.node_name for replica in planned})
-    text = f"Launch {number}: {len(planned)} {'process' if len(planned) == 1 else 'processes'} on {', '.join(places)}."
+    text = f"Attempt {number}: {len(planned)} {'process' if len(planned) == 1 else 'processes'} on {', '.join(places)}."
     if begin is not None:
         whose = "" if begin.job_id == job.pk else f" of j-{begin.job_id}"
         text += f" It continues from the checkpoint at step {begin.step}{whose}."
     # Another job's step and metrics are not this one's before it has taken them up.
     own = begin if begin is not None and begin.job_id == job.pk else None
-    # What arrived of the launch before after its end counts for it as well.
+    # What arrived of the attempt before after its end counts for it as well.
     Attempt.objects.filter(job=job, number=job.attempt).update(step_reached=job.step)
     move_job(
         job=job,

@@ -44,7 +44,7 @@ def submit_job(*, request: Mapping[str, object] | Checked, by: User) -> Job:
 
 def preview_job(*, request: Mapping[str, object], by: User) -> Checked:
     """What the request comes to, for who may create it: reading it may fetch its program."""
-    _may_run_jobs(by)
+    _require_role_for_jobs(by)
     return submission.check(request, by=by)
 
 
@@ -115,7 +115,7 @@ def resume_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
 
 def retry_job(*, job_id: int, by: User) -> Job:
     """A new job with the spec of one that has ended."""
-    _may_run_jobs(by)
+    _require_role_for_jobs(by)
     job = get(by, job_id)
     if JobStatus(job.status) not in TERMINAL_JOB:
         raise Conflict("The job has not ended yet: stop it first, or clone it.")
@@ -125,7 +125,7 @@ def retry_job(*, job_id: int, by: User) -> Job:
 
 def start_from_checkpoint(*, job_id: int, checkpoint_id: int, by: User) -> Job:
     """A new job that asks for the same as this one, and begins with one of its checkpoints."""
-    _may_run_jobs(by)
+    _require_role_for_jobs(by)
     job = get(by, job_id)
     row = job.checkpoints.filter(pk=checkpoint_id).first()
     if row is None:
@@ -157,7 +157,7 @@ def request_of(job: Job) -> dict[str, object]:
 def _accepted(
     request: Mapping[str, object] | Checked, by: User
 ) -> tuple[JobSpec, Program, Cluster, tuple[Finding, ...]]:
-    _may_run_jobs(by)
+    _require_role_for_jobs(by)
     checked = request if isinstance(request, Checked) else submission.check(request, by=by)
     if checked.spec is None or not isinstance(checked.program, Program) or checked.cluster is None:
         raise Invalid(checked.errors)
@@ -183,7 +183,7 @@ def _create(
     text = f"Submitted by {by.get_username()} {how}".rstrip() + "."
     transitions.record(kind="job_submitted", text=text, job=job, actor=by)
     announce_job(job)
-    enqueue.dispatch_job(job.pk)
+    enqueue.ask_to_dispatch(job.pk)
     return job
 
 
@@ -202,7 +202,7 @@ def owned(job_id: int, by: User) -> Job:
     return Job.objects.select_for_update().get(pk=changeable(job_id, by).pk)
 
 
-def _may_run_jobs(by: User) -> None:
+def _require_role_for_jobs(by: User) -> None:
     if not by.may_run_jobs:
         raise Forbidden("Your role lets you look at jobs, not check or create them.")
 

@@ -66,7 +66,7 @@ def _failures(node: Node, now: datetime) -> list[Attempt]:
 
 
 def _lately(now: datetime) -> QuerySet[Attempt]:
-    """Attempts that failed within the hour of their machines' doing."""
+    """Attempts that a node ended within the hour by its own doing (`Blame.MACHINE`)."""
     return Attempt.objects.filter(blame=Blame.MACHINE.value, ended_at__gt=now - WITHIN).exclude(failed_on=None)
 
 

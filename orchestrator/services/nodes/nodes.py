@@ -21,7 +21,7 @@ from worker_agent.protocol.states import NodeState
 
 def create_cluster(*, by: User, **fields: object) -> Cluster:
     """Register a cluster; fields are the columns of `Cluster`."""
-    _administers(by)
+    _require_administrator(by)
     cluster = Cluster()
     _write_cluster(cluster, fields)
     transitions.record(kind="cluster_created", text=f"Cluster {cluster.name} was registered.", actor=by)
@@ -30,18 +30,18 @@ def create_cluster(*, by: User, **fields: object) -> Cluster:
 
 def update_cluster(*, cluster: Cluster, by: User, **fields: object) -> Cluster:
     """Change a cluster. Gangs that run keep what they were given."""
-    _administers(by)
+    _require_administrator(by)
     if "name" in fields and fields["name"] != cluster.name and cluster.jobs.exists():
         raise Invalid([FieldError("name", "Jobs refer to this cluster by its name: it can no longer be renamed.")])
     _write_cluster(cluster, fields)
     transitions.record(kind="cluster_changed", text=f"Cluster {cluster.name} was changed.", actor=by)
-    enqueue.dispatch_waiting()
+    enqueue.ask_to_dispatch_waiting()
     return cluster
 
 
 def delete_cluster(*, cluster: Cluster, by: User) -> None:
     """Forget a cluster that has neither nodes nor jobs, and with it the join commands that nobody used."""
-    _administers(by)
+    _require_administrator(by)
     with transaction.atomic():
         locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
         if locked.nodes.exists() or locked.jobs.exists():
@@ -64,13 +64,13 @@ def drain(*, node_id: str, by: User, reason: str = "") -> Node:
 def uncordon(*, node_id: str, by: User, reason: str = "") -> Node:
     """Use the node again."""
     node = _move(node_id, NodeState.READY, by, reason, "taken into use again")
-    enqueue.dispatch_waiting()
+    enqueue.ask_to_dispatch_waiting()
     return node
 
 
 def reclaim(*, node_id: str, by: User, reason: str = "") -> Node:
     """Use the node's dirty devices and ports again, whatever was left there."""
-    _administers(by)
+    _require_administrator(by)
     with transaction.atomic():
         node = _node(node_id, locked=True)
         if node.dirty:
@@ -78,13 +78,13 @@ def reclaim(*, node_id: str, by: User, reason: str = "") -> Node:
             text = f"{by.get_username()} took {names} of {node.name} into use again{_because(reason)}."
             dirty.save(node, [])
             transitions.record(kind="device_reclaimed", text=text, node=node, actor=by)
-    enqueue.dispatch_waiting()
+    enqueue.ask_to_dispatch_waiting()
     return node
 
 
 def rename(*, node_id: str, name: str, by: User) -> Node:
     """Give the node another name. Its key, queue and history stay."""
-    _administers(by)
+    _require_administrator(by)
     name = name.strip()
     if problem := name_problem(name):
         raise Invalid([FieldError("name", problem)])
@@ -100,7 +100,7 @@ def rename(*, node_id: str, name: str, by: User) -> Node:
 
 def remove(*, node_id: str, by: User, reason: str = "") -> None:
     """Forget a node. Its key is worth nothing from then on. Nothing may run there, as far as anyone knows."""
-    _administers(by)
+    _require_administrator(by)
     with transaction.atomic():
         node = _node(node_id)
         live = Replica.objects.filter(node=node).exclude(status__in=TERMINAL_REPLICA)
@@ -114,7 +114,7 @@ def remove(*, node_id: str, by: User, reason: str = "") -> None:
 
 
 def _move(node_id: str, to: NodeState, by: User, reason: str, word: str) -> Node:
-    _administers(by)
+    _require_administrator(by)
     reason = reason.replace("\0", "").strip()
     node = _node(node_id)
     if node.state == to:
@@ -156,7 +156,7 @@ def _write_cluster(cluster: Cluster, fields: dict[str, object]) -> None:
         raise Invalid([FieldError("name", "There is a cluster of that name already.")]) from error
 
 
-def _administers(by: User) -> None:
+def _require_administrator(by: User) -> None:
     if not by.may_administer:
         raise Forbidden("Only administrators may change machines.")
 

@@ -63,17 +63,16 @@ def repeat_stops(*, now: datetime) -> None:
     """Replicas that were asked to end and have not: asked again, and given up with their node in the end."""
     asked = Replica.objects.exclude(status__in=TERMINAL_REPLICA).filter(stop_sent_at__lt=now - STOP_REPEATED_AFTER)
     for replica in asked.select_related("node", "job"):
-        stops = Command.objects.filter(replica=replica, kind="stop")
-        last = stops.order_by("pk").last()
-        if last is None or replica.node is None or replica.node.state == NodeState.LOST:
+        stops = list(Command.objects.filter(replica=replica, kind="stop").order_by("pk"))
+        if not stops or replica.node is None or replica.node.state == NodeState.LOST:
             continue
-        if replica.give_up_at and now > replica.give_up_at and stops.exclude(acked_at=None).exists():
-            _give_up_stuck(replica, replica.node, now)
+        if replica.give_up_at and now > replica.give_up_at and any(stop.acked_at for stop in stops):
+            _give_up_stuck(replica, replica.node, now - stops[0].created_at, now)
         else:
-            outbox.repeat_stop(replica=replica, last=last, now=now)
+            outbox.repeat_stop(replica=replica, last=stops[-1], now=now)
 
 
-def refuse_unanswered_launches(*, now: datetime) -> None:
+def give_up_unanswered_launches(*, now: datetime) -> None:
     """Replicas whose agent lives but never took the launch command."""
     unanswered = Replica.objects.filter(status=ReplicaStatus.ASSIGNED.value, stop_sent_at=None, node__isnull=False)
     for replica in unanswered.exclude(node__state=NodeState.LOST.value).filter(
@@ -102,10 +101,9 @@ def _stop_forgotten(node: Node, held: RunningReplica, now: datetime) -> None:
     outbox.post(stop, node=node, now=now)
 
 
-def _give_up_stuck(replica: Replica, node: Node, now: datetime) -> None:
-    stuck_s = outbox.STUCK_AFTER.total_seconds()
+def _give_up_stuck(replica: Replica, node: Node, waited: timedelta, now: datetime) -> None:
     reason = (
-        f"{replica.words} of j-{replica.job_id} could not be ended within {stuck_s:.0f} s; "
+        f"{replica.words} of j-{replica.job_id} could not be ended within {waited.total_seconds():.0f} s; "
         "its device may still be in use."
     )
     if node.state == NodeState.READY:

@@ -134,7 +134,7 @@ STEPS: tuple[Callable[..., None], ...] = (
     disagreements.give_up_unlisted,
     disagreements.stop_unknown,
     disagreements.repeat_stops,
-    disagreements.refuse_unanswered_launches,
+    disagreements.give_up_unanswered_launches,
     settle_gangs,
     enforce_time_limits,
     draining.pause_jobs,

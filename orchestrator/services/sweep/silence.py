@@ -15,6 +15,7 @@ from django.db.models import F
 
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Node, Replica
+from orchestrator.services import outbox
 from orchestrator.services.gang import gang
 from orchestrator.services.transitions import announce_replicas, record
 from worker_agent.protocol.plan import LEASE_GRACE_S
@@ -22,8 +23,6 @@ from worker_agent.protocol.states import JobStatus, NodeState, ReplicaStatus
 
 # Of a node's last touch only its last heartbeat is known here, and a shim looks once a second.
 MARGIN_S = 5.0
-# A process that its node, in touch again, was told to end and that does not: after this it holds nobody up any more.
-STUCK_S = 120.0
 
 
 class Watch:
@@ -77,7 +76,7 @@ def release(silences: Mapping[str, float]) -> None:
                 lasting_s = silences.get(str(replica.node_id), lasting_s if replica.node is None else 0.0)
                 patience_s = replica.lease_s + LEASE_GRACE_S + MARGIN_S
             case "running":
-                patience_s = STUCK_S
+                patience_s = outbox.STUCK_AFTER.total_seconds()
         if lasting_s > patience_s:
             Replica.objects.filter(pk=replica.pk).update(held=False)
             announce_replicas(replica.job_id)

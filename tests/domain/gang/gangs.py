@@ -38,13 +38,13 @@ def gang(
     *replicas,
     status=JobStatus.RUNNING,
     strategy=Strategy.MULTI_WORKER_MIRRORED,
-    launch=1,
+    attempt=1,
     cause=None,
     reason="",
     kind=Kind.RECIPE,
     **fields,
 ):
-    return GangFacts(strategy, status, launch, cause, reason, replicas, kind, **fields)
+    return GangFacts(strategy, status, attempt, cause, reason, replicas, kind, **fields)
 
 
 def ended(index=0, cause=Cause.COMPLETED, **fields):

@@ -189,10 +189,10 @@ def test_a_gang_in_which_everybody_only_lost_a_peer_is_launched_again_once():
     assert decide(torn_down, now=NOW) == Relaunch(Cause.EXCEPTION, f"worker 0 on node-1 failed: {PEER}", Again())
     both = decide(gang(*lost), now=NOW)
     assert (both.cause, both.restart, both.certain) == (Cause.EXCEPTION, True, True)
-    before = AttemptEnd(1, Cause.EXCEPTION, Blame.PEER, step=7, began_at=0)
-    again = decide(gang(*lost, status=JobStatus.RESTARTING, launch=2, earlier=(before,)), now=NOW)
+    before = AttemptEnd(1, Cause.EXCEPTION, Blame.PEER, step=7, first_step=0)
+    again = decide(gang(*lost, status=JobStatus.RESTARTING, attempt=2, earlier=(before,)), now=NOW)
     assert (again.status, again.cause) == (JobStatus.FAILED, Cause.EXCEPTION)
-    assert "No process failed by itself, as in launch 1" in again.reason
+    assert "No process failed by itself, as in attempt 1" in again.reason
 
 
 def test_who_loses_a_peer_that_has_run_to_its_end_was_given_more_work_by_the_program():
@@ -244,18 +244,18 @@ def test_the_verdict_may_change_until_the_last_has_ended():
 
 
 def test_a_shutdown_is_nobodys_fault_however_often():
-    assert decide(gang(ended(0, Cause.AGENT_SHUTDOWN), replica(1), launch=7), now=NOW).restart
+    assert decide(gang(ended(0, Cause.AGENT_SHUTDOWN), replica(1), attempt=7), now=NOW).restart
 
 
 def test_a_taken_port_is_launched_again_up_to_three_times():
     cause = Cause.PORT_TAKEN
-    earlier = tuple(AttemptEnd(number, cause, Blame.MACHINE, step=0, began_at=0) for number in (1, 2))
-    for launch in (1, 2):
-        facts = gang(ended(0, cause), replica(1), launch=launch, earlier=earlier[: launch - 1])
+    earlier = tuple(AttemptEnd(number, cause, Blame.MACHINE, step=0, first_step=0) for number in (1, 2))
+    for number in (1, 2):
+        facts = gang(ended(0, cause), replica(1), attempt=number, earlier=earlier[: number - 1])
         assert decide(facts, now=NOW).restart
-    last = decide(gang(ended(0, cause), launch=3, earlier=earlier), now=NOW)
+    last = decide(gang(ended(0, cause), attempt=3, earlier=earlier), now=NOW)
     assert last.status is JobStatus.FAILED
-    assert last.reason.endswith("This was launch 3 in a row without a step.")
+    assert last.reason.endswith("This was attempt 3 in a row without a step.")
     torn_down = gang(ended(0, cause), ended(1, Cause.STOPPED), status=JobStatus.RESTARTING, cause=cause, reason="r")
     assert decide(torn_down, now=NOW) == Relaunch(cause, "worker 0 on node-1 found its port in use.", Again())
 
@@ -322,12 +322,12 @@ facts = st.builds(
     st.integers(1, 4),
     st.none() | st.sampled_from(list(Cause)),
 )
-def test_nothing_finishes_while_a_process_lives(replicas, status, strategy, launch, cause):
+def test_nothing_finishes_while_a_process_lives(replicas, status, strategy, number, cause):
     replicas = [
         found if found.cause is None else replica(found.index, ReplicaStatus.EXITED, found.cause, role=found.role)
         for found in replicas
     ]
-    decision = decide(gang(*replicas, status=status, strategy=strategy, launch=launch, cause=cause), now=NOW)
+    decision = decide(gang(*replicas, status=status, strategy=strategy, attempt=number, cause=cause), now=NOW)
     live = any(found.cause is None for found in replicas)
     assert not (live and isinstance(decision, Finish | Relaunch))
     if isinstance(decision, End):

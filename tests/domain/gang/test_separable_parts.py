@@ -117,7 +117,7 @@ def test_a_program_that_fails_is_tried_as_often_as_it_may():
 
 
 def test_what_the_machines_did_has_an_end_too():
-    often = tuple(AttemptEnd(1, Cause.SIGNAL, Blame.MACHINE, 99, began_at) for began_at in range(10))
+    often = tuple(AttemptEnd(1, Cause.SIGNAL, Blame.MACHINE, 99, first_step) for first_step in range(10))
     decision = decide(served(ended(1, **KILLED), earlier=often, step=99), now=NOW)
     assert isinstance(decision, End)
     assert "It has been launched again 10 times" in decision.reason

@@ -29,7 +29,7 @@ def test_a_gang_in_which_all_only_lost_a_peer_needs_no_other_program(
     blame: str, looks_at_the_network: bool, client_of: Browser, member: User
 ) -> None:
     lost = "A peer went away: UnavailableError: Socket closed"
-    reason = f"worker 0 on n-1 failed: {lost}. No process failed by itself, as in launch 1."
+    reason = f"worker 0 on n-1 failed: {lost}. No process failed by itself, as in attempt 1."
     job = make_job(owner=member, status=JobStatus.FAILED, cause=Cause.EXCEPTION.value, reason=reason)
     job.attempts.update(blame=blame)
     for index in range(2):

@@ -185,7 +185,7 @@ def test_a_gang_that_is_launched_again_goes_on_from_the_newest(now, gateway, dja
     assert gateway.commands[-1].restore.sha256 == newest.sha256
     attempt = Attempt.objects.get(job=job, number=2)
     assert (attempt.resumed_from, attempt.resumed_step) == (newest, 20)
-    told = job.events.filter(text__contains="Launch 2").get().text
+    told = job.events.filter(text__contains="Attempt 2").get().text
     assert told.endswith("It continues from the checkpoint at step 20.")
     node = job.replicas.filter(attempt=2).first().node
     file, size = checkpoint_store.open_for(node, newest.pk, "state.index")

@@ -118,7 +118,7 @@ def test_processes_that_only_lost_one_another_twice_fail_the_job(now):
             lose_peer(replica, later(now, moment))
     job.refresh_from_db()
     assert (job.status, job.cause) == (JobStatus.FAILED, Cause.EXCEPTION)
-    assert "No process failed by itself, as in launch 1" in job.reason
+    assert "No process failed by itself, as in attempt 1" in job.reason
 
 
 def test_a_refused_launch_fails_the_job(now):
@@ -148,7 +148,7 @@ def test_a_taken_port_launches_the_gang_again_on_other_ports(now, enqueued, djan
             assert (job.status, job.cause, job.reason) == (JobStatus.SUBMITTED, "", "")
             assert ("trainyard.dispatch_job", {"job_id": job.pk}) in enqueued
     assert (job.status, job.cause) == (JobStatus.FAILED, Cause.PORT_TAKEN)
-    assert job.reason.endswith("This was launch 3 in a row without a step.")
+    assert job.reason.endswith("This was attempt 3 in a row without a step.")
     assert len(ports) == 6
     assert list(job.attempts.values_list("cause", flat=True)) == [Cause.PORT_TAKEN] * 3
 

@@ -91,7 +91,7 @@ def test_the_second_time_ends_the_job(now):
             for replica in replicas:
                 step(replica, 70, moment)
     assert (job.status, job.cause) == (JobStatus.FAILED, Cause.HUNG)
-    assert job.reason.endswith("The same happened in launch 1.")
+    assert job.reason.endswith("The same happened in attempt 1.")
     assert job.attempts.get(number=2).failed_on is None
 
 

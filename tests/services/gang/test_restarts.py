@@ -180,7 +180,7 @@ def test_the_same_exception_at_the_same_step_is_not_tried_a_third_time(now):
         end(only, Cause.EXCEPTION, later(now, moment), code=1, message=CRASH)
     job.refresh_from_db()
     assert (job.status, job.cause) == (JobStatus.FAILED, Cause.EXCEPTION)
-    assert "The same exception at the same step (57) as in launch 1" in job.reason
+    assert "The same exception at the same step (57) as in attempt 1" in job.reason
     assert len(restarts.of_job(job)) == 1
 
 
@@ -189,8 +189,7 @@ def test_a_stop_while_it_waits_to_try_again_is_final(now):
     (only,) = run(job, now)
     end(only, Cause.OUT_OF_MEMORY, now, signal=9)
     job.refresh_from_db()
-    gang.end_attempt(job=job, end=End(Cause.STOPPED, "Stopped by ada."), now=now)
-    gang.advance(job_id=job.pk, now=now)
+    jobs.stop_job(job_id=job.pk, by=job.owner, now=now)
     assert dispatch.dispatch_waiting(now=later(now, 600)) == 0
     job.refresh_from_db()
     assert (job.status, job.cause) == (JobStatus.STOPPED, Cause.STOPPED)

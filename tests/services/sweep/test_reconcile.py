@@ -147,8 +147,8 @@ def test_an_agent_that_never_takes_its_launch_is_named(now):
     first, second = launch(job, now)
     acknowledge(first, now)
     Command.objects.update(created_at=now)
-    disagreements.refuse_unanswered_launches(now=later(now, 59))
-    disagreements.refuse_unanswered_launches(now=later(now, 61))
+    disagreements.give_up_unanswered_launches(now=later(now, 59))
+    disagreements.give_up_unanswered_launches(now=later(now, 61))
     refreshed(job, [first, second])
     assert (second.status, second.cause) == (ReplicaStatus.EXITED, Cause.NODE_LOST)
     assert job.status == JobStatus.RESTARTING
@@ -248,7 +248,7 @@ def test_stops_are_repeated_and_a_process_that_will_not_end_costs_its_node(now):
     refreshed(job, [only])
     node = Node.objects.get(pk=only.node_id)
     assert (only.status, job.status, node.state) == (ReplicaStatus.LOST, JobStatus.STOPPED, NodeState.CORDONED)
-    assert "could not be ended within 120 s" in node.state_reason
+    assert "could not be ended within 121 s" in node.state_reason
 
 
 def test_the_time_limit_ends_a_job(now):

@@ -226,7 +226,7 @@ def test_a_launch_on_a_lost_node_is_given_up_with_it_not_refused(time, now, sett
     settings.LEASE_S = 300
     (only,) = launch(make_gang_job(make_lab(nodes=1), workers=1), now)
     time.go(100)
-    disagreements.refuse_unanswered_launches(now=time.now + timedelta(seconds=100))
+    disagreements.give_up_unanswered_launches(now=time.now + timedelta(seconds=100))
     only.refresh_from_db()
     assert only.status == ReplicaStatus.ASSIGNED
     assert Job.objects.get().status == JobStatus.LAUNCHING
