@@ -129,7 +129,7 @@ class Job(Schema):
     reason: str = Field(description="The cause in words.")
     waiting_for: str = Field(description="Why a submitted job has not started.")
     strategy: Strategy
-    attempt: int = Field(description="0 before the first launch.")
+    attempt: int = Field(description="0 before the first attempt.")
     progress: float | None = Field(description="0 to 1; null while the length is unknown.")
     step: int
     total_steps: int = Field(description="0 while unknown.")
@@ -215,10 +215,10 @@ class Event(Schema):
 
 
 class Restart(Schema):
-    """A launch that failed and was followed by another one, and what it cost; or processes of a launch that started
+    """An attempt that failed and was followed by another one, and what it cost; or processes of one that started
     again while the others continued."""
 
-    attempt: int = Field(description="The launch that failed, or in which processes started again.")
+    attempt: int = Field(description="The attempt that failed, or in which processes started again.")
     replicas: list[str] = Field(description="Those that started again while others continued; empty: the whole gang.")
     cause: Cause
     reason: str
@@ -228,7 +228,7 @@ class Restart(Schema):
         description="When the first of its failed processes was known to have ended, or was given up with its node."
     )
     step_reached: int
-    step_resumed: int | None = Field(description="Of the next launch; null while it waits, and if no step was lost.")
+    step_resumed: int | None = Field(description="Of the next attempt; null while it waits, and if no step was lost.")
     steps_lost: int | None
     running_at: datetime | None = Field(description="When all processes were running again.")
     lost_since: datetime | None = Field(
