@@ -18,6 +18,7 @@ from typing import Any, TypedDict
 from channels.layers import get_channel_layer
 from django.db import transaction
 
+from orchestrator.domain.words import storable
 from orchestrator.models import Artifact, Event, Node, Replica
 from worker_agent.protocol.codec import plain
 
@@ -134,15 +135,18 @@ def node_changed(node: Node) -> LiveEvent:
 
 
 def jsonable(value: object) -> Json:
-    """`value` with the numbers that JSON lacks as words: "NaN", "Infinity", "-Infinity". Keys become strings."""
+    """`value` with the numbers that JSON lacks as words: "NaN", "Infinity", "-Infinity", and its texts and keys as a
+    database takes them (`storable`)."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else json.dumps(value)
-    if value is None or isinstance(value, bool | int | str):
+    if isinstance(value, str):
+        return storable(value)
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
+        return {storable(str(key)): jsonable(item) for key, item in value.items()}
     if isinstance(value, Sequence):
         return [jsonable(item) for item in value]
     raise TypeError(f"{type(value).__name__} has no JSON form")

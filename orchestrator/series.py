@@ -13,6 +13,7 @@ import numpy as np
 from django.db.models import QuerySet
 from numpy.typing import NDArray
 
+from orchestrator.domain.words import storable
 from orchestrator.models import SeriesBlock
 
 FULL_BLOCK_POINTS = 4096
@@ -80,8 +81,8 @@ appends = _Appends()
 
 
 def tidy_name(name: str) -> str:
-    """A series' name as stored: whatever the user chose, without NUL (databases refuse it) and of bounded length."""
-    return name.replace("\0", "")[:NAME_CHARS] or "unnamed"
+    """A series' name as stored: whatever the user chose, as databases take it and of bounded length."""
+    return storable(name)[:NAME_CHARS] or "unnamed"
 
 
 def curve_of(steps: Sequence[int], times: Sequence[float], values: Sequence[float]) -> Curve:

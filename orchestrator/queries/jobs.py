@@ -14,6 +14,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.db.models import Count, Model, Prefetch, Q, QuerySet
 
 from orchestrator.domain.lifecycle import LIVE_JOB
+from orchestrator.domain.words import storable
 from orchestrator.models import Artifact, Attempt, Event, Job, Replica, User
 from orchestrator.queries.errors import NotFound
 from worker_agent.protocol.job.job_spec import JobSpec
@@ -73,7 +74,7 @@ def page(
         return Page([], None)  # nothing is called so, and PostgreSQL will not even look
     wanted = {"status__in": list(status), "strategy": strategy, "owner__username": owner, "cluster__name": cluster}
     jobs = jobs.filter(**{column: value for column, value in wanted.items() if value})
-    if search := search.strip().replace("\0", ""):
+    if search := storable(search).strip():
         by_id = _ID_SEARCH.fullmatch(search)
         jobs = jobs.filter(Q(name__icontains=search) | (Q(pk=int(by_id[1])) if by_id else Q()))
     size = min(max(limit, 1), PAGE_LIMIT)

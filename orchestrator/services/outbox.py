@@ -16,6 +16,7 @@ from django.db.models.functions import Coalesce
 
 from orchestrator import agents
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
+from orchestrator.domain.words import storable
 from orchestrator.models import Command, Node, Replica
 from worker_agent.protocol import commands
 from worker_agent.protocol.codec import decode_command, encode
@@ -90,7 +91,9 @@ def repeat_stop(*, replica: Replica, last: Command, now: datetime) -> None:
 
 def acknowledge(*, command_id: int, node: Node, refused: str, now: datetime) -> Command | None:
     """Note the agent's answer; the row when this is the first one, else None."""
-    first = Command.objects.filter(pk=command_id, node=node, acked_at=None).update(acked_at=now, refused=refused)
+    first = Command.objects.filter(pk=command_id, node=node, acked_at=None).update(
+        acked_at=now, refused=storable(refused)
+    )
     if not first:
         return None
     return Command.objects.select_related("replica__job", "replica__node").get(pk=command_id)

@@ -20,6 +20,7 @@ from orchestrator.domain.lifecycle import (
     TERMINAL_JOB,
     TERMINAL_REPLICA,
 )
+from orchestrator.domain.words import storable
 from orchestrator.models import Event, Job, Node, Replica, User
 from orchestrator.queries import jobs as job_queries
 from worker_agent.protocol.states import JobStatus, NodeState, ReplicaStatus
@@ -102,7 +103,7 @@ def record(
     job = replica.job if replica else job
     attempt = replica.attempt if replica else (job.attempt or None) if job else None
     event = Event.objects.create(
-        job=job, node=node, replica=replica, actor=actor, kind=kind, text=text, attempt=attempt
+        job=job, node=node, replica=replica, actor=actor, kind=kind, text=storable(text), attempt=attempt
     )
     written = live.event_written(event)
     if job is not None:

@@ -10,17 +10,18 @@ from django.db import DataError, OperationalError
 from orchestrator import ingest as ingest_module
 from orchestrator import live, series
 from orchestrator.ingest import QUARANTINE_KEY, Ingest
-from orchestrator.models import Event, Node, ServiceBeat
+from orchestrator.models import Command, Event, Node, ServiceBeat
 from orchestrator.services.intake import records, reports
 from orchestrator.services.transitions import StaleTransition
 from tests.data.conftest import NOW
 from tests.data.fakes import NOW_S, FakeAgent, FakeRedis, heartbeat, log, points, put
 from tests.data.test_exactly_once import loss_of
 from tests.factories import make_inventory, make_node, make_replica
+from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.envelope import seal
-from worker_agent.protocol.records import Points
-from worker_agent.protocol.reports import REPORTS_KEY, Goodbye, Hello, Report, RunningReplica, acks_key
-from worker_agent.protocol.states import NodeState, ReplicaStatus
+from worker_agent.protocol.records import Exit, Facts, Phase, Points
+from worker_agent.protocol.reports import REPORTS_KEY, Ack, Goodbye, Hello, Report, RunningReplica, acks_key
+from worker_agent.protocol.states import Cause, NodeState, ReplicaStatus
 
 pytestmark = pytest.mark.django_db
 Step = Callable[[], int]
@@ -243,6 +244,28 @@ def test_hello_brings_inventory_and_address(redis: FakeRedis, step: Step) -> Non
     node.refresh_from_db()
     assert (len(node.devices), node.address, node.last_seen_at) == (5, "10.9.9.9", NOW)
     assert "changed from" in Event.objects.get(node=node, kind="agent_started").text
+
+
+def test_what_a_node_says_is_stored_without_nul(agent: FakeAgent, redis: FakeRedis, ingest: Ingest, step: Step) -> None:
+    """PostgreSQL refuses it in text and in JSON."""
+    node, command = agent.node, Command.objects.create(node=agent.node, replica=agent.replica, kind="forget")
+    inventory = make_inventory(hostname="no\0de", agent="0.1\0")
+    put(redis, node, Hello(node_id=node.pk, address="10.9.\0009.9", inventory=inventory))
+    put(redis, node, Ack(node_id=node.pk, command_id=command.pk, refused="no\0pe"))
+    facts = {"a\0": ["b\0", "a path C:\\u0000"]}
+    ending = Ending(cause=Cause.EXCEPTION, last_lines="x\0y")
+    agent.say(Phase(at=NOW_S, name="t\0rain"), Facts(at=NOW_S, facts=facts))
+    agent.say(Exit(at=NOW_S, code=1, signal=None, cause=Cause.EXCEPTION, message="o\0h", final={}, ending=ending))
+    agent.send()
+    step()
+    replica = agent.replica
+    for row in (node, command, replica):
+        row.refresh_from_db()
+    assert ingest.counts["quarantined"] == 0
+    assert (node.inventory["hostname"], node.address, command.refused) == ("node", "10.9.9.9", "nope")
+    assert (replica.phase, replica.reason, replica.ending["last_lines"]) == ("train", "oh", "xy")
+    assert replica.facts == {"a": ["b", "a path C:\\u0000"]}
+    assert "version 0.1)" in Event.objects.get(node=node, kind="agent_started").text
 
 
 def test_the_beat_is_unbroken_until_ingest_was_away(ingest: Ingest) -> None:

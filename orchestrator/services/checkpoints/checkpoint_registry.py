@@ -14,6 +14,7 @@ from django.db.models import QuerySet
 from orchestrator import live
 from orchestrator.domain.job import resumption
 from orchestrator.domain.lifecycle import LIVE_JOB
+from orchestrator.domain.words import storable
 from orchestrator.models import Attempt, Checkpoint, Job, Node, Replica, User
 from orchestrator.queries.jobs import visible_jobs
 from worker_agent.protocol.checkpoint import MARKER, Candidate, Marker, Restore, kept_of, order_of
@@ -69,7 +70,7 @@ def columns_of(said: Checkpointed | Marker, *, attempt: int, sha256: str) -> dic
         "attempt": attempt,
         "step": said.step,
         "epoch": said.epoch,
-        "metrics": {name[:METRIC_NAME_CHARS].replace("\0", ""): live.jsonable(value) for name, value in named},
+        "metrics": {storable(name)[:METRIC_NAME_CHARS]: live.jsonable(value) for name, value in named},
         "size_bytes": said.size_bytes,
         "sha256": sha256,
     }

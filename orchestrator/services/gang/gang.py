@@ -11,12 +11,13 @@ from typing import Any
 
 from django.db import transaction
 
-from orchestrator import enqueue
+from orchestrator import enqueue, live
 from orchestrator.domain.gang import decisions, pauses
 from orchestrator.domain.gang.decisions import End, Finish, GangFacts, Leave, Relaunch, Replace, Run
 from orchestrator.domain.gang.pauses import Kept, Rest
 from orchestrator.domain.gang.reasons import REASON_CHARS, adding, reason_of, sentence_in
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
+from orchestrator.domain.words import storable
 from orchestrator.models import Attempt, Job, Node, Replica, User
 from orchestrator.services import outbox, transitions
 from orchestrator.services.gang import gang_facts, pausing, replacing
@@ -76,7 +77,7 @@ def on_phase(*, replica: Replica, phase: str, now: datetime) -> None:
     fresh = _locked(replica)
     if fresh is None or fresh.status in TERMINAL_REPLICA:
         return
-    Replica.objects.filter(pk=fresh.pk).update(phase=phase[:PHASE_CHARS], moved_at=now)
+    Replica.objects.filter(pk=fresh.pk).update(phase=storable(phase)[:PHASE_CHARS], moved_at=now)
     if phase in PHASES_AT_WORK and fresh.status != ReplicaStatus.RUNNING:
         if fresh.status == ReplicaStatus.ASSIGNED:
             move_replica(replica=fresh, to=ReplicaStatus.STARTING, now=now)
@@ -256,8 +257,8 @@ def _columns(ending: Ending, message: str) -> dict[str, Any]:
         "cause": ending.cause.value,
         "exit_code": ending.code,
         "signal": ending.signal,
-        "reason": message[:REASON_CHARS],
-        "ending": plain(ending),
+        "reason": storable(message)[:REASON_CHARS],
+        "ending": live.jsonable(plain(ending)),
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
+from orchestrator.domain.words import storable
 from orchestrator.models import LogChunk, Replica
 from orchestrator.queries.telemetry import LOG_CHUNK_BYTES
 from orchestrator.services.intake.bulk import update_rows
@@ -42,7 +43,7 @@ def _placed(replica: Replica, records: Sequence[Log | Gap]) -> list[Output]:
     """Neighbours said within a second share a chunk; nothing is longer than LOG_CHUNK_BYTES."""
     groups: list[tuple[float, bytearray]] = []
     for record in records:
-        data = _text(record, replica, groups).replace("\0", "").encode()
+        data = storable(_text(record, replica, groups)).encode()
         at, written = groups[-1] if groups else (-inf, bytearray())
         if len(written) + len(data) <= LOG_CHUNK_BYTES and abs(record.at - at) <= SAME_CHUNK_S:
             written += data

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from orchestrator import live
+from orchestrator.domain.words import storable
 from orchestrator.models import Job, Replica
 from orchestrator.services.intake.bulk import update_rows
 from orchestrator.services.transitions import announce_job, announce_replicas
@@ -54,11 +55,11 @@ def store_facts(said: Sequence[tuple[Replica, Mapping[str, FactValue]]]) -> None
         known = dict(Replica.objects.values_list("facts", flat=True).get(pk=replica.pk))
         for name, value in news.items():
             if len(known) < FACTS_PER_REPLICA or name in known:
-                known[_plain(name)] = live.jsonable(value)
+                known[storable(name)] = live.jsonable(value)
         if len(json.dumps(known)) > FACTS_BYTES:
             logger.warning("facts of replica %s are larger than %s bytes and were left out", replica.pk, FACTS_BYTES)
             continue
-        Replica.objects.filter(pk=replica.pk).update(facts=json.loads(_plain(json.dumps(known))))
+        Replica.objects.filter(pk=replica.pk).update(facts=known)
     for job_id in {replica.job_id for replica, _ in said}:
         announce_replicas(job_id)
 
@@ -78,14 +79,9 @@ def _advance(job: Job, record: Progress | Summary) -> None:
     for name, most in COUNTS.items():
         setattr(job, name, max(getattr(job, name), _within(getattr(record, name, 0), most)))
     for name, value in record.metrics.items() if isinstance(record, Summary) else ():
-        known = _plain(name[:METRIC_NAME_CHARS])
+        known = storable(name)[:METRIC_NAME_CHARS]
         if known in job.metrics or len(job.metrics) < METRICS_PER_JOB:
             job.metrics[known] = live.jsonable(value)
-
-
-def _plain(text: str) -> str:
-    """Without NUL, which PostgreSQL's texts and JSON refuse."""
-    return text.replace("\0", "").replace("\\u0000", "")
 
 
 def _within(number: int, most: int) -> int:

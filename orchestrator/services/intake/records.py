@@ -288,7 +288,7 @@ def _move(replica: Replica, moment: Started | Phase | Exit, *, now: datetime) ->
 def _note_once(replica: Replica, *, kind: str, text: str) -> None:
     """A line in the job's history, unless one of this kind about this replica is there."""
     if not replica.events.filter(kind=kind).exists():
-        transitions.record(kind=kind, text=text[:2000].replace("\0", ""), replica=replica)
+        transitions.record(kind=kind, text=text[:2000], replica=replica)
 
 
 def _columns(run: series.Curve) -> live.Columns:

@@ -12,6 +12,7 @@ from django.db import transaction
 
 from orchestrator import live, series
 from orchestrator.domain.lifecycle import AGENT_AWAY
+from orchestrator.domain.words import storable
 from orchestrator.models import Node, Replica
 from orchestrator.services import transitions
 from orchestrator.services.gang import gang
@@ -74,7 +75,7 @@ def skip(node: Node, report: Records, *, why: str, now: datetime) -> Acks:
 def _greet(node: Node, hello: Hello, *, now: datetime) -> None:
     """An agent has started: what it has, and where it is reached, may be new. What it holds it says with its first
     heartbeat; until then nothing is missing."""
-    address = hello.address.strip()[:255] or node.address
+    address = storable(hello.address).strip()[:255] or node.address
     inventory = live.jsonable(plain(hello.inventory))
     Node.objects.filter(pk=node.pk).update(inventory=inventory, address=address, last_seen_at=now)
     Replica.objects.filter(node=node).exclude(absent_since=None).update(absent_since=None)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from orchestrator import enqueue
+from orchestrator.domain.words import storable
 from orchestrator.models import Node, Replica
 from orchestrator.models.machines import Dirty
 from orchestrator.services import transitions
@@ -104,6 +105,6 @@ def _not_used(node: Node, found: Sequence[Dirty]) -> str:
 
 
 def _words(left: Sequence[Leftover]) -> list[str]:
-    words = [each.words.replace("\0", "")[:WORDS_CHARS] for each in left]
+    words = [storable(each.words)[:WORDS_CHARS] for each in left]
     more = len(words) - WORDS_SHOWN
     return words if more <= 0 else [*words[:WORDS_SHOWN], f"{more} more"]

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.core.cache import cache
 from django.db import transaction
 
-from orchestrator import enqueue
+from orchestrator import enqueue, live
 from orchestrator.models import Cluster, JoinToken, Node, User, digest_of
 from orchestrator.services import transitions
 from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invalid, words_of
@@ -136,7 +136,7 @@ def _record_refusal(error: Forbidden | Invalid | Conflict, *, row: JoinToken | N
     told_lately = f"join-refused-{row.cluster_id if row else 'unknown'}"
     if isinstance(error, Forbidden) and not cache.add(told_lately, 1, timeout=REFUSAL_GAP_S):
         return
-    words = str(_storable(f"A machine could not join {place} as {name[:NAME_SHOWN]!r}. {words_of(error)}"))
+    words = f"A machine could not join {place} as {name[:NAME_SHOWN]!r}. {words_of(error)}"
     transitions.record(kind="node_refused", text=words[:EVENT_CHARS], actor=row.created_by if row else None)
 
 
@@ -155,7 +155,7 @@ def _register(row: JoinToken, *, name: str, address: str, inventory: Inventory, 
         name=name,
         address=address,
         key=secrets.token_bytes(32),
-        inventory=_storable(plain(inventory)),
+        inventory=live.jsonable(plain(inventory)),
         last_seen_at=now,
     )
     JoinToken.objects.filter(pk=row.pk).update(used_by=node)
@@ -203,14 +203,3 @@ def _inventory_problem(inventory: Inventory) -> str:
     if any(device.kind not in set(DeviceKind) for device in devices):
         return f"A device is one of {', '.join(DeviceKind)}."
     return ""
-
-
-def _storable(value: object) -> object:
-    """The same without what a database's text cannot hold: NUL, and halves of characters."""
-    if isinstance(value, str):
-        return value.replace("\0", "").encode(errors="replace").decode()
-    if isinstance(value, list):
-        return [_storable(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _storable(item) for key, item in value.items()}
-    return value

@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 
 from orchestrator import enqueue
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
+from orchestrator.domain.words import storable
 from orchestrator.models import Cluster, Node, Replica, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.services import transitions
@@ -115,7 +116,7 @@ def remove(*, node_id: str, by: User, reason: str = "") -> None:
 
 def _move(node_id: str, to: NodeState, by: User, reason: str, word: str) -> Node:
     _require_administrator(by)
-    reason = reason.replace("\0", "").strip()
+    reason = storable(reason).strip()
     node = _node(node_id)
     if node.state == to:
         return node
@@ -162,4 +163,4 @@ def _require_administrator(by: User) -> None:
 
 
 def _because(reason: str) -> str:
-    return f": {said}" if (said := reason.replace("\0", "").strip()) else ""
+    return f": {said}" if (said := storable(reason).strip()) else ""

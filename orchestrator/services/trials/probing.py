@@ -12,6 +12,7 @@ from orchestrator import enqueue
 from orchestrator.domain.placement import planning
 from orchestrator.domain.placement.planning import ClusterView, NotNow, Placed, PlannedReplica
 from orchestrator.domain.placement.rehearsal import Verdict, fingerprint
+from orchestrator.domain.words import storable
 from orchestrator.models import Cluster, Node, Preflight, ProbedNode
 from orchestrator.services import outbox
 from worker_agent.protocol.codec import plain
@@ -96,7 +97,7 @@ def _verdict(report: Probed) -> Verdict:
 def _tidy(value: Any) -> Any:
     """What a node says, no longer than can be read, and as every database takes it."""
     if isinstance(value, str):
-        return value.replace("\0", "")[:WORDS_MAX]
+        return storable(value)[:WORDS_MAX]
     if isinstance(value, dict):
         return {_tidy(str(name)): _tidy(item) for name, item in list(value.items())[:FINDINGS_MAX]}
     return [_tidy(item) for item in value[:FINDINGS_MAX]] if isinstance(value, list) else value
