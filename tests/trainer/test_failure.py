@@ -33,6 +33,19 @@ def test_the_users_own_line_is_named(tmp_path: Path) -> None:
     assert "Traceback" in failure.traceback
 
 
+def test_the_name_that_may_have_been_meant_is_told(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("class Metric:\n    def reset_state(self): ...\n\ndef main():\n    Metric().reset_states()\n")
+    scope: dict[str, object] = {}
+    exec(compile(program.read_text(), str(program), "exec"), scope)
+    with pytest.raises(AttributeError) as caught:
+        scope["main"]()  # type: ignore[operator]
+    failure = failure_of(caught.value, code=tmp_path, gang_size=1)
+    said = "AttributeError: 'Metric' object has no attribute 'reset_states'. Did you mean: 'reset_state'?"
+    assert failure.message == f"{said} (in train.py, line 5, main)"
+    assert failure.traceback.endswith(f"{said}\n")
+
+
 def test_what_tensorflow_tells_of_traced_code_is_taken_apart(tmp_path: Path) -> None:
     frame = f'    File "{tmp_path}/recipe.py", line 9, in call  *\n        x + y\n'
     text = f"in user code:\n\n{frame}\n    ValueError: shapes differ\n"

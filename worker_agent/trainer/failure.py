@@ -4,6 +4,8 @@ What TensorFlow raised is told by its class and status code; where only its word
 nowhere else.
 """
 
+import contextlib
+import io
 import re
 import sys
 import textwrap
@@ -45,6 +47,8 @@ _GRAPH_WORDS = "Graph execution error"
 _GRAPH_PLACES = re.compile(r'File "|Detected at node|<stack traces|Node: |\d+ root error')
 # What stands before and around the words: the graph's function, and a terminal's colours.
 _ORNAMENT = re.compile(r"\{\{function_node [^}]*\}\}\s*|\x1b\[[0-9;]*m")
+# What the interpreter adds to the words of an AttributeError or NameError.
+_SUGGESTION = re.compile(r"\. Did you mean: '[^'\n]*'\?(?=\n\Z)")
 _TRACEBACK_LINE = "Traceback (most recent call last):"
 _KERAS_WORDS = "Exception encountered when calling"
 _KERAS_INNER = "Error encountered:"
@@ -55,7 +59,7 @@ def failure_of(error: BaseException, *, code: Path, gang_size: int) -> Failure:
     if isinstance(error, TrainingFailed):
         # Its sentence says all; a traceback would point at the trainer's own lines.
         return record_of(Ending(cause=error.cause, remedy=error.remedy), error.message)
-    text = "".join(traceback.format_exception(error))[-TRACEBACK_CHARS:]
+    text = _as_python_shows(error)[-TRACEBACK_CHARS:]
     raised = _errors_of_tensorflow(error)
     if any(each.error_code == _UNKNOWN and _PORT_WORDS in str(each) for each in raised):
         ending = Ending(cause=Cause.PORT_TAKEN)
@@ -65,6 +69,8 @@ def failure_of(error: BaseException, *, code: Path, gang_size: int) -> Failure:
         cause = Cause.OUT_OF_MEMORY
     lost_peer = gang_size > 1 and any(map(_lost_a_peer, raised))
     what, file, line, function = _what_and_where(error, code)
+    if meant := _SUGGESTION.search(text):
+        what += meant[0]
     where = f" (in {file}, line {line}{f', {function}' if function else ''})" if file else ""
     ending = Ending(
         cause=cause,
@@ -112,6 +118,13 @@ def tpu_silent(name: str, limit_s: float, reason: str = "") -> TrainingFailed:
         Cause.LAUNCH_REFUSED,
         remedy="check its name or address, that it is running, and that this node can reach it",
     )
+
+
+def _as_python_shows(error: BaseException) -> str:
+    """The interpreter's own traceback: unlike the module's, it says what name may have been meant (before 3.12)."""
+    with contextlib.redirect_stderr(io.StringIO()) as shown:
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    return shown.getvalue()
 
 
 def _errors_of_tensorflow(error: BaseException | None) -> list[Any]:

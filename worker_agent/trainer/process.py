@@ -1,7 +1,6 @@
 """The life of one training process: from the program's text to an exit status. Shared by plan and laptop mode."""
 
 import sys
-import traceback
 
 import msgspec
 
@@ -93,6 +92,6 @@ def _explained(error: BaseException, run: TrainingRun, emitter: Emitter, stop: S
         main_module.show(error, run.entry)
         return code_of(failure.cause)
     if failure.traceback:
-        traceback.print_exception(error)
+        sys.stderr.write(failure.traceback)
     sys.stderr.write(f"{failure.message}\n")
     return code_of(failure.cause)

@@ -5,10 +5,9 @@ import atexit
 import os
 import sys
 import threading
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 
 
 def run(entry: Path, *, arguments: Sequence[str], folder: Path) -> None:
@@ -33,11 +32,8 @@ def show(error: BaseException, entry: Path) -> None:
     first = error.__traceback__
     while first is not None and first.tb_frame.f_code.co_filename != str(entry):
         first = first.tb_next
-    trace: TracebackType | None = first or error.__traceback__
-    if sys.excepthook is sys.__excepthook__:
-        traceback.print_exception(type(error), error, trace)
-    else:
-        sys.excepthook(type(error), error, trace)
+    trace = first or error.__traceback__
+    sys.excepthook(type(error), error.with_traceback(trace), trace)
 
 
 def status_of(wish: SystemExit) -> int:
