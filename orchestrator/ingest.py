@@ -37,6 +37,8 @@ NONCES_KEPT = 100_000
 # Nodes' clocks may be wrong by hours; within that, a repeated envelope is known by its nonce.
 CLOCK_SKEW_S = 3 * 3600
 BEAT_EVERY = timedelta(seconds=1)
+# Longer between two beats, this process was held up, and may have missed nodes. Stricter than the sweep, which only
+# sees how old the last beat is (`reconcile.BEAT_BREAK`).
 BREAK_AFTER = timedelta(seconds=3)
 RETENTION_EVERY = timedelta(seconds=60)
 NODE_LOAD_KEPT = timedelta(hours=24)
@@ -206,7 +208,7 @@ class Ingest:
 
 def _write_beat(columns: dict[str, datetime]) -> None:
     created = {"alive_since": columns["beat_at"], **columns}
-    ServiceBeat.objects.update_or_create(name="ingest", defaults=columns, create_defaults=created)
+    ServiceBeat.objects.update_or_create(name=ServiceBeat.INGEST, defaults=columns, create_defaults=created)
 
 
 def _genuine(entry: Entry, node: Node | None, now: datetime) -> Received:

@@ -37,6 +37,10 @@ class User(AbstractUser):
         """Administrators register clusters, nodes and people."""
         return self.role == UserRole.ADMINISTRATOR
 
+    def may_act_for(self, owner_id: int) -> bool:
+        """Each person decides about what is their own, administrators about anybody's."""
+        return owner_id == self.pk or self.may_administer
+
 
 class ApiToken(models.Model):
     """A bearer token of a person; only its SHA-256 is kept."""

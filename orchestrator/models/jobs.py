@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from orchestrator.domain.gang.reasons import message_in_full
+from orchestrator.models.accounts import User
 from orchestrator.models.machines import Cluster, Node
 from worker_agent.protocol.causes import NODE_LEAVES
 from worker_agent.protocol.codec import typed
@@ -79,6 +80,10 @@ class Job(models.Model):
     def typed_spec(self) -> JobSpec:
         """The spec as the frozen message."""
         return typed(self.spec, JobSpec)
+
+    def may_be_changed_by(self, person: User) -> bool:
+        """Whether this person may stop, pause, resume or delete it."""
+        return person.may_run_jobs and person.may_act_for(self.owner_id)
 
 
 class Attempt(models.Model):

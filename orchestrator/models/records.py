@@ -120,6 +120,8 @@ class ServiceBeat(models.Model):
     """The life of a control-plane loop (`ingest`, `sweep`): silence of nodes is judged only while ingest has been alive
     without a break since `alive_since`."""
 
+    INGEST, SWEEP = "ingest", "sweep"
+
     name = models.CharField(primary_key=True, max_length=16)
     alive_since = models.DateTimeField()
     beat_at = models.DateTimeField()

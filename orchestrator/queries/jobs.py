@@ -1,7 +1,7 @@
 """Reads about jobs: lists, one job, its attempts, replicas, history and files. Pages, REST and sockets call these.
 
-Everybody who is signed in sees every job of the installation; who may change one is decided in the services.
-`shown_to` is the one place that says so.
+Everybody who is signed in sees every job and machine of the installation: `shown_to` is the one place that says so. Who
+may change a job, `Job.may_be_changed_by` says.
 """
 
 import re

@@ -14,7 +14,7 @@ from dashboard.views.job.checkpoints import CheckpointList
 from dashboard.views.job.pausing import pausing_of
 from dashboard.views.job.strategy import strategy_panel
 from dashboard.views.job.timeline import timeline_of
-from dashboard.views.job.words import JobRow, failure_of, is_over, may_change
+from dashboard.views.job.words import JobRow, failure_of, is_over
 from dashboard.views.tiles import Tile
 from orchestrator.domain.words import counted
 from orchestrator.queries import checkpoints as checkpoint_queries
@@ -69,7 +69,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
     if failed:
         rows.sort(key=lambda row: row.replica.outcome not in ("failed", "lost"))
     restarted = restarts.of_job(job)
-    row, changeable, over = JobRow.of(job, now=now), may_change(job, user), is_over(job)
+    row, changeable, over = JobRow.of(job, now=now), job.may_be_changed_by(user), is_over(job)
     checkpoints = CheckpointList(checkpoint_queries.of_job(job), job.typed_spec)
     first_step = present.resumed_step if present else None
     return {

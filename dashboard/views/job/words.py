@@ -8,7 +8,7 @@ from dashboard.templatetags.trainyard import duration, headline
 from orchestrator.domain.gang.reasons import sentence_in
 from orchestrator.domain.lifecycle import TERMINAL_JOB
 from orchestrator.queries.jobs import first_at_work, progress_of, remaining_s
-from orchestrator.queries.rows import Job, Replica, User
+from orchestrator.queries.rows import Job, Replica
 from worker_agent.protocol.causes import Blame, row_of
 from worker_agent.protocol.job.gang_shape import device_count
 from worker_agent.protocol.states import Cause, JobStatus
@@ -79,11 +79,6 @@ def failure_of(job: Job, gang: Sequence[Replica], *, blame: str) -> dict[str, st
         "lines": lines,
         "remedy": f"{remedy[:1].upper()}{remedy[1:]}." if remedy else row.remedy,
     }
-
-
-def may_change(job: Job, user: User) -> bool:
-    """Whether the page offers this person to stop the job (the service decides)."""
-    return bool(user.may_run_jobs and (job.owner_id == user.pk or user.may_administer))
 
 
 def is_over(job: Job) -> bool:

@@ -30,7 +30,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Which program."""
-        parser.add_argument("name", choices=["sweep", "ingest", "celery"])
+        parser.add_argument("name", choices=[ServiceBeat.SWEEP, ServiceBeat.INGEST, "celery"])
 
     def handle(self, *args: Any, name: str, **options: Any) -> None:
         """Ask the worker, or look at the loop's beat."""

@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand
 from django.db import DatabaseError, close_old_connections, connection
 
 from orchestrator.end_signals import EndSignals
+from orchestrator.models import ServiceBeat
 from orchestrator.services.sweep import reconcile
 
 logger = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class Command(BaseCommand):
         """One sweep. A database that is down is waited for."""
         try:
             now = datetime.now(UTC)
-            reconcile.beat(name=reconcile.SWEEP_BEAT, now=now)
+            reconcile.beat(name=ServiceBeat.SWEEP, now=now)
             reconcile.sweep(now=now)
         except DatabaseError:
             logger.exception("the database did not answer; the sweep goes on")

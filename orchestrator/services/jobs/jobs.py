@@ -192,7 +192,7 @@ def changeable(job_id: int, by: User) -> Job:
     job = get(by, job_id)
     if not by.may_run_jobs:
         raise Forbidden("Your role lets you look at jobs, not change them.")
-    if job.owner_id != by.pk and not by.may_administer:
+    if not job.may_be_changed_by(by):
         raise Forbidden("Only its owner or an administrator may change this job.")
     return job
 

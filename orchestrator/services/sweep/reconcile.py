@@ -23,8 +23,6 @@ from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaSta
 
 logger = logging.getLogger(__name__)
 
-SWEEP_BEAT = "sweep"
-INGEST_BEAT = "ingest"
 # A beat older than this is a break: the loop was away. Shorter than the silence after which a node is lost, or ingest's
 # own end would look like the nodes'.
 BEAT_BREAK = timedelta(seconds=5)
@@ -120,7 +118,7 @@ def tidy(*, now: datetime) -> None:
 
 
 def _listening_since(now: datetime) -> datetime | None:
-    row = ServiceBeat.objects.filter(name=INGEST_BEAT, beat_at__range=_lately(now)).first()
+    row = ServiceBeat.objects.filter(name=ServiceBeat.INGEST, beat_at__range=_lately(now)).first()
     return row.alive_since if row else None
 
 

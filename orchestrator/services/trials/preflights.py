@@ -137,7 +137,7 @@ def warnings_about(spec: JobSpec, *, by: User, now: datetime) -> list[str]:
 
 def _seen_by(user: User, preflight_id: int) -> Preflight:
     row = Preflight.objects.filter(pk=preflight_id).first()
-    if row is None or (row.owner_id != user.pk and not user.may_administer):
+    if row is None or not user.may_act_for(row.owner_id):
         raise NotFound("There is no such check. Checks are kept for a day.")
     return row
 
