@@ -7,6 +7,7 @@ import pytest
 
 from orchestrator import live
 from orchestrator.ingest import Ingest
+from orchestrator.models import Job
 from tests.data.conftest import NOW
 from tests.data.fakes import FakeAgent, FakeRedis
 from tests.factories import make_replica
@@ -59,3 +60,16 @@ def test_only_who_leads_moves_the_job(redis: FakeRedis, agent: FakeAgent, step: 
     other.replica.refresh_from_db()
     agent.replica.job.refresh_from_db()
     assert (other.replica.step, agent.replica.job.step) == (9, 4)
+
+
+def test_beside_a_chief_worker_0_moves_no_job(redis: FakeRedis, agent: FakeAgent, step: Step) -> None:
+    job = agent.replica.job
+    Job.objects.filter(pk=job.pk).update(spec=job.spec | {"chief": True})
+    chief = FakeAgent(redis, make_replica(job, role="chief"))
+    chief.say(progress(4))
+    chief.send()
+    agent.say(progress(9))
+    agent.send()
+    step()
+    job.refresh_from_db()
+    assert job.step == 4

@@ -27,7 +27,7 @@ class Told:
         return [record.name for record in self.records if isinstance(record, Phase)]
 
     @property
-    def pauses(self) -> list[float]:
+    def gaps(self) -> list[float]:
         return [record.facts["longest_pause_s"] for record in self.records if isinstance(record, Facts)]
 
     def step(self, after_s: float) -> None:
@@ -78,21 +78,21 @@ def test_a_script_is_at_its_steps_as_long_as_it_says_so(told: Told) -> None:
         told.step(6.0)
         told.pulse.tell_what_lasts()
     told.pulse.leave()
-    assert (told.phases, told.pauses) == (["stepping", "training"], [6.0])
+    assert (told.phases, told.gaps) == (["stepping", "training"], [6.0])
 
 
-def test_the_longest_pause_between_two_steps_is_told_as_it_grows(told: Told) -> None:
+def test_the_longest_gap_between_two_steps_is_told_as_it_grows(told: Told) -> None:
     told.pulse.note([Phase(at=0.0, name="building")])
     for after_s in (12.0, 0.1, 4.0, 13.0, 60.0, 30.0):
         told.step(after_s)
-    assert told.pauses == [12.0, 60.0]
+    assert told.gaps == [12.0, 60.0]
 
 
-def test_what_comes_before_building_is_no_pause(told: Told) -> None:
+def test_what_comes_before_building_is_no_gap(told: Told) -> None:
     told.clock.now += 500.0
     told.pulse.note([Phase(at=0.0, name="rendezvous")])
     told.step(500.0)
-    assert told.pauses == []
+    assert told.gaps == []
 
 
 def _fail_while_saving(told: Told) -> None:

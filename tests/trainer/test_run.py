@@ -21,7 +21,7 @@ def test_a_plan_becomes_a_run(tmp_path: Path) -> None:
     recipe = RECIPES / "digits_mlp.py"
     job = gang(tmp_path, recipe, Strategy.MULTI_WORKER_MIRRORED, workers=2, devices=2, lr_scaling="linear", seed=5)
     first, second = (from_plan(member.plan, cores=8) for member in job.members)
-    assert (first.chief, second.chief) == (True, False)
+    assert (first.leads, second.leads) == (True, False)
     assert second.me.name == "worker:1"
     assert [other.name for other in second.others] == ["worker:0"]
     assert (first.workers, first.devices, first.threads) == (2, 2, 4)
@@ -31,7 +31,7 @@ def test_a_plan_becomes_a_run(tmp_path: Path) -> None:
 
 def test_only_the_chief_leads_where_there_is_one(tmp_path: Path) -> None:
     job = gang(tmp_path, RECIPES / "digits_mlp.py", Strategy.PARAMETER_SERVER, workers=1, ps=1)
-    leads = {member.name: from_plan(member.plan, cores=2).chief for member in job.members}
+    leads = {member.name: from_plan(member.plan, cores=2).leads for member in job.members}
     assert leads == {"chief:0": True, "worker:0": False, "ps:0": False}
 
 
@@ -64,9 +64,9 @@ def test_a_chief_computes_where_no_coordinator_is_needed() -> None:
     assert threads_for(gang, Strategy.PARAMETER_SERVER, host="a", cores=8) == 8
     spec = make_spec(strategy=Strategy.MULTI_WORKER_MIRRORED)
     run = TrainingRun(entry=Path(), code=Path(), spec=spec, role=Role.WORKER, index=1, gang=gang)
-    assert (run.chief, run.workers, run.place, run.lead.name) == (False, 3, 2, "chief:0")
+    assert (run.leads, run.workers, run.place, run.leader.name) == (False, 3, 2, "chief:0")
     chief = TrainingRun(entry=Path(), code=Path(), spec=spec, role=Role.CHIEF, gang=gang)
-    assert (chief.chief, chief.place) == (True, 0)
+    assert (chief.leads, chief.place) == (True, 0)
 
 
 def test_sizes() -> None:

@@ -24,13 +24,14 @@ from worker_agent.daemon.probes.prober import Prober
 from worker_agent.daemon.replica_runner import ReplicaRunner
 from worker_agent.daemon.settings import AgentIdentity, remove_socket_folder, socket_path
 from worker_agent.daemon.transfer.artifact_uploads import ArtifactUploads
-from worker_agent.daemon.transfer.checkpoint_transfer import CheckpointCache, CheckpointUploads, leads_gang
+from worker_agent.daemon.transfer.checkpoint_transfer import CheckpointCache, CheckpointUploads
 from worker_agent.daemon.transfer.program_store import ProgramStore
 from worker_agent.daemon.transfer.shipper import RedisChannel, Shipper
 from worker_agent.daemon.transfer.shipping_plan import ShippingPlan
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine import cgroup
 from worker_agent.protocol.commands import Launch, Probe, Stop, WithdrawProbe
+from worker_agent.protocol.job.gang_shape import has_chief, is_leader
 from worker_agent.protocol.reports import Ack, Goodbye, Heartbeat, Hello, RunningReplica
 from worker_agent.replica.cleanup import GROUP_PREFIX
 from worker_agent.replica.lease import LeaseKeeper
@@ -163,8 +164,9 @@ class Agent:
                     self._prober.end(preflight_id)
 
     def _follow_checkpoints(self, launch: Launch) -> None:
-        """What the leading process writes on this node is brought to the control plane's store."""
-        if leads_gang(launch) and not launch.checkpoints:
+        """What the gang's leader writes on this node is brought to the control plane's store."""
+        leads = is_leader(launch.role, launch.index, has_chief=has_chief(launch.spec))
+        if leads and not launch.checkpoints:
             self._checkpoints.follow(core.key_of(launch), self._journal.checkpoints(launch))
 
     def _on_uploaded(self, key: core.ReplicaKey) -> None:

@@ -38,8 +38,8 @@ class Row:
     """One cause. `verb` follows a process's name ("worker 1 on node-2 failed"), `title` is what happened, `remedy` what
     to do. `status` is what the job comes to where it is not launched again.
 
-    `may_follow`: the end of another process may explain it, and is waited for. `spares_the_place`: another process can
-    take this one's place. `is_final`: the attempt ends of this whatever its processes fail of then. `node_leaves`: the
+    `may_follow`: the end of another process may explain it, and is waited for. `replaceable`: another process can take
+    this one's place. `is_final`: the attempt ends of this whatever its processes fail of then. `node_leaves`: the
     node is probably about to go.
     """
 
@@ -51,7 +51,7 @@ class Row:
     remedy: str = ""
     status: JobStatus = JobStatus.FAILED
     may_follow: bool = False
-    spares_the_place: bool = False
+    replaceable: bool = False
     is_final: bool = False
     node_leaves: bool = False
 
@@ -59,7 +59,7 @@ class Row:
 _MEET = "Check that the nodes can reach each other at their addresses and ports. Then run the job again."
 _LOST_A_PEER = Row(
     *(Cause.EXCEPTION, Blame.PEER, Retry.IF_FURTHER, "failed", "The processes lost contact with each other", _MEET),
-    spares_the_place=True,
+    replaceable=True,
 )
 
 CAUSES = (
@@ -84,37 +84,37 @@ CAUSES = (
         *(Cause.PREEMPTED, Blame.PERSON, Retry.LIMITED, "got a SIGTERM from outside"),
         "A process got a SIGTERM that Trainyard did not send",
         "A person sent it, or the machine was shut down or reclaimed. Check the node, then run the job again.",
-        spares_the_place=True,
+        replaceable=True,
         node_leaves=True,
     ),
     Row(
         *(Cause.EXCEPTION, Blame.PROGRAM, Retry.COUNTED, "failed", "The program raised an exception"),
         "Read the traceback in the log and correct the program. Then clone the job.",
-        spares_the_place=True,
+        replaceable=True,
     ),
     _LOST_A_PEER,
     Row(
         *(Cause.EXIT_CODE, Blame.PROGRAM, Retry.COUNTED, "ended early", "A process exited with a code other than 0"),
         "The log shows what the process did last. Correct the program or its settings, then clone the job.",
-        spares_the_place=True,
+        replaceable=True,
     ),
     Row(
         *(Cause.SIGNAL, Blame.PROGRAM, Retry.COUNTED, "was killed", "A signal ended a process"),
         "The log shows what the process did last. Correct the program or what it imports, then clone the job.",
-        spares_the_place=True,
+        replaceable=True,
     ),
     # A SIGTERM asks, and counts as a person's wish; a SIGKILL asks nobody, and counts against the node.
     Row(
         *(Cause.SIGNAL, Blame.MACHINE, Retry.LIMITED, "was killed"),
         "A process got a SIGKILL that Trainyard did not send",
         "A person, the kernel or another program sent it. Check the node, then run the job again.",
-        spares_the_place=True,
+        replaceable=True,
     ),
     replace(_LOST_A_PEER, cause=Cause.SIGNAL, verb="was killed"),
     Row(
         *(Cause.OUT_OF_MEMORY, Blame.PROGRAM, Retry.COUNTED, "ran out of memory", "A process ran out of memory"),
         "Use a smaller global batch size, a smaller model or more devices.",
-        spares_the_place=True,
+        replaceable=True,
     ),
     Row(
         *(Cause.LOSS_NOT_FINITE, Blame.PROGRAM, Retry.NEVER, "stopped because the loss became NaN or infinite"),

@@ -12,6 +12,8 @@ import msgspec
 from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.states import Cause
 
+# The fact that tells the longest time between two steps of a process (s).
+LONGEST_GAP = "longest_pause_s"
 # What a fact may be: plain JSON, so that pages and REST show it as it is.
 FactValue = Any
 

@@ -35,7 +35,7 @@ def conduct(run: TrainingRun, sink: Sink) -> int:
             code = launcher.launch(run, emitter, stop)
         else:
             _train(run, emitter, stop)
-        if code == ExitCode.COMPLETED and not (is_script and stop.asked):  # it may have left because it was asked to
+        if code == ExitCode.COMPLETED and not (is_script and stop.ends_at_once):  # it may have left because of that
             emitter.phase(PhaseName.DONE)
     except Paused:
         emitter.phase(PhaseName.PREEMPTED if stop.is_preempted else PhaseName.PAUSED)
@@ -58,8 +58,8 @@ def _train(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
     packages.provide(run, emitter)
     recipe_file.declared(run.entry)
     meeting = None
-    # Processes that train together meet at the chief's door before TensorFlow makes a gang of them.
-    if run.gang and run.chief and run.strategy.is_gang and not run.strategy.served:
+    # Processes that train together meet at the leader's door before TensorFlow makes a gang of them.
+    if run.gang and run.leads and run.strategy.is_gang and not run.strategy.leader_drives:
         meeting = rendezvous.Meeting(run)
     elif run.gang and run.role is not Role.EVALUATOR:  # that one stands outside and serves nobody
         rendezvous.check_port(run.me)
@@ -82,7 +82,7 @@ def _left(wish: SystemExit, emitter: Emitter) -> int:
 
 
 def _explained(error: BaseException, run: TrainingRun, emitter: Emitter, stop: StopSignal) -> ExitCode:
-    if stop.asked:  # peers that stop at the same moment make each other's collectives fail
+    if stop.ends_at_once:  # peers that stop at the same moment make each other's collectives fail
         return ExitCode.STOPPED
     failure = failure_of(error, code=run.code, gang_size=len(run.gang))
     if run.spec.strategy is Strategy.TPU and is_of_tpu(error):

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from time import monotonic, time
 
-from worker_agent.protocol.records import Facts, Phase, PhaseName, Progress, Record
+from worker_agent.protocol.records import LONGEST_GAP, Facts, Phase, PhaseName, Progress, Record
 
 LASTS_AFTER_S = 5.0
 AGAIN_EVERY_S = 30.0
-# Shorter pauses matter to no limit; and a pause is told again only when it has grown by this factor.
+# Shorter gaps between steps matter to no limit; the longest is told again only when it has grown by this factor.
 LONGEST_FROM_S = 5.0
 GROWTH = 1.2
 
@@ -31,7 +31,7 @@ class Pulse:
         self._last_told_at: float | None = None
         self._has_moved = False
         self._step_at: float | None = None
-        self._longest_s = LONGEST_FROM_S / GROWTH
+        self._longest_gap_s = LONGEST_FROM_S / GROWTH
 
     @contextlib.contextmanager
     def during(self, activity: PhaseName) -> Iterator[Callable[[], None]]:
@@ -71,9 +71,9 @@ class Pulse:
             return
         now, last = self._now(), self._step_at
         self._step_at = now
-        if last is not None and now - last >= self._longest_s * GROWTH:
-            self._longest_s = now - last
-            self._tell(Facts(at=time(), facts={"longest_pause_s": round(self._longest_s, 1)}))
+        if last is not None and now - last >= self._longest_gap_s * GROWTH:
+            self._longest_gap_s = now - last
+            self._tell(Facts(at=time(), facts={LONGEST_GAP: round(self._longest_gap_s, 1)}))
 
     def tell_what_lasts(self) -> None:
         """Tell an activity that lasts, and again when it has got on."""

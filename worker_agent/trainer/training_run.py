@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from worker_agent.protocol.job.gang_shape import is_leader
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.job.strategy_row import StrategyRow
@@ -66,9 +67,9 @@ class TrainingRun:
         return STRATEGIES[self.spec.strategy]
 
     @property
-    def chief(self) -> bool:
+    def leads(self) -> bool:
         """True for the one process that speaks for the job: its loss, its epoch lines, its model."""
-        return self.role is Role.CHIEF or (self.role is Role.WORKER and self.index == 0 and not self.has_chief)
+        return is_leader(self.role, self.index, has_chief=self.has_chief)
 
     @property
     def has_chief(self) -> bool:
@@ -86,10 +87,9 @@ class TrainingRun:
         return [m for m in self.gang if (m.role, m.index) != (self.role, self.index)]
 
     @property
-    def lead(self) -> Member:
+    def leader(self) -> Member:
         """The process that the others meet at."""
-        role = Role.CHIEF if self.has_chief else Role.WORKER
-        return next(member for member in self.gang if member.role == role and member.index == 0)
+        return next(each for each in self.gang if is_leader(each.role, each.index, has_chief=self.has_chief))
 
     @property
     def workers(self) -> int:

@@ -19,6 +19,7 @@ from orchestrator.domain.gang.restarts import Again, AttemptEnd, Never, verdict
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
 from worker_agent.protocol.causes import Blame, row_of
 from worker_agent.protocol.ending import Ending
+from worker_agent.protocol.job.gang_shape import is_leader
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
@@ -161,9 +162,9 @@ def blame_in(replicas: tuple[ReplicaFacts, ...], root: ReplicaFacts) -> Blame:
 
 
 def leads(replica: ReplicaFacts, gang: Sequence[ReplicaFacts]) -> bool:
-    """Whether it is the first process of its gang."""
+    """Whether it leads its gang."""
     has_chief = any(other.role is Role.CHIEF for other in gang)
-    return replica.index == 0 and replica.role is (Role.CHIEF if has_chief else Role.WORKER)
+    return is_leader(replica.role, replica.index, has_chief=has_chief)
 
 
 def end_of(root: ReplicaFacts, *, number: int, step: int, first_step: int) -> AttemptEnd:
@@ -189,7 +190,7 @@ def _leaves(leaving: list[ReplicaFacts], gang: GangFacts, now: datetime) -> Wait
 
 def _counting(gang: GangFacts) -> tuple[ReplicaFacts, ...]:
     """Those whose failure matters: once the training is done, not of those who only served it."""
-    if STRATEGIES[gang.strategy].served and _completed(gang):
+    if STRATEGIES[gang.strategy].leader_drives and _completed(gang):
         return tuple(each for each in gang.replicas if each.role is Role.EVALUATOR or _is_awaited(each, gang))
     return gang.replicas
 
@@ -230,7 +231,7 @@ def _parts(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ..
         why = root if failed.end.may_follow else failed
         unsure = why.end.may_follow and any(each in gang.live for each in members)
         outcome = Again() if unsure else _verdict(gang, why)
-        if not why.end.row.spares_the_place or not isinstance(outcome, Again):
+        if not why.end.row.replaceable or not isinstance(outcome, Again):
             return ()
         if not all(separable_parts.may_return(member) for member in members):
             return ()
@@ -271,7 +272,7 @@ def _finish_stopping(gang: GangFacts) -> Finish:
 
 def _completed(gang: GangFacts) -> bool:
     """Whether the training itself came to its end, whatever happened to those who only served it."""
-    if STRATEGIES[gang.strategy].served:
+    if STRATEGIES[gang.strategy].leader_drives:
         return all(replica.cause is Cause.COMPLETED for replica in gang.replicas if _is_awaited(replica, gang))
     trained = [replica for replica in gang.replicas if replica.role is not Role.EVALUATOR]
     return all(replica.cause is Cause.COMPLETED for replica in trained)
@@ -288,14 +289,14 @@ def _training_done(gang: GangFacts, now: datetime) -> bool:
     ended = [replica.ended_at for replica in awaited if replica.cause is Cause.COMPLETED and replica.ended_at]
     if not ended or len(ended) < len(awaited):
         return False
-    patience = timedelta(0) if is_script or STRATEGIES[gang.strategy].served else LINGER
+    patience = timedelta(0) if is_script or STRATEGIES[gang.strategy].leader_drives else LINGER
     if any(replica.role is Role.EVALUATOR for replica in gang.live):
         patience = LINGER if is_script else EVALUATION
     return now - max(ended) >= patience
 
 
 def _is_awaited(replica: ReplicaFacts, gang: GangFacts) -> bool:
-    if gang.kind is Kind.SCRIPT and not STRATEGIES[gang.strategy].served:
+    if gang.kind is Kind.SCRIPT and not STRATEGIES[gang.strategy].leader_drives:
         return replica.role in (Role.CHIEF, Role.WORKER)
     return leads(replica, gang.replicas)
 

@@ -25,13 +25,13 @@ NOT_JUDGED = {
 @dataclass(frozen=True)
 class Rank:
     """A live process of the gang. `heard_at` is when its latest step or milestone became known, None before its first
-    sign of life; `step` the last it told; `longest_s` the longest that it took between two steps, as far as it told."""
+    sign of life; `step` the last it told; `longest_gap_s` the longest between two of its steps, as far as it told."""
 
     who: str
     phase: str
     step: int | None
     heard_at: datetime | None
-    longest_s: float = 0.0
+    longest_gap_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def reason_of_hang(
 def _allowed_s(rank: Rank, kind: Kind, total_steps: int, limits: Limits) -> float:
     is_done = total_steps > 0 and rank.step is not None and rank.step >= total_steps
     if rank.phase == STEPPING[kind] and rank.step is not None and not is_done:
-        return max(limits.step_s, TIMES_LONGEST * rank.longest_s)
-    return max(limits.phase_s, TIMES_LONGEST * rank.longest_s)
+        return max(limits.step_s, TIMES_LONGEST * rank.longest_gap_s)
+    return max(limits.phase_s, TIMES_LONGEST * rank.longest_gap_s)
 
 
 def _said(silent: list[Rank], judged: list[Rank], allowed_s: float, now: datetime) -> str:

@@ -38,7 +38,7 @@ class Pause:
 
 
 @dataclass(frozen=True)
-class Rest:
+class EndOthers:
     """Those who saved have left, or it failed: end the processes that are left."""
 
     cause: Cause
@@ -53,12 +53,12 @@ class Kept:
     reason: str
 
 
-Decision = Wait | End | Rest | Kept | Finish
+Decision = Wait | End | EndOthers | Kept | Finish
 
 
 def savers_of(gang: Sequence[ReplicaFacts], strategy: Strategy) -> list[ReplicaFacts]:
     """Those who take part in saving."""
-    if STRATEGIES[strategy].served:
+    if STRATEGIES[strategy].leader_drives:
         return [replica for replica in gang if leads(replica, gang)]
     return [replica for replica in gang if replica.role is not Role.EVALUATOR]
 
@@ -73,14 +73,14 @@ def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Decision:
     failed = root_cause(_failed(gang))
     if _overdue(pause, savers) is not None:
         if failed is None or failed.end.may_follow:
-            return Rest(Cause.PAUSED, gang.reason)
-        return Rest(failed.end.cause, reason_of(failed))
+            return EndOthers(Cause.PAUSED, gang.reason)
+        return EndOthers(failed.end.cause, reason_of(failed))
     if failed is not None and not set(savers).isdisjoint(_failed(gang)):  # who only serves may be missed, or not
         first = min(replica.ended_at for replica in _failed(gang) if replica.ended_at)
         unsure = bool(gang.live) and failed.end.may_follow and now - first < CONSEQUENCE_WAIT
-        return Wait() if unsure else Rest(failed.end.cause, reason_of(failed))
+        return Wait() if unsure else EndOthers(failed.end.cause, reason_of(failed))
     if all(replica.status in TERMINAL_REPLICA for replica in savers):
-        return Rest(Cause.PAUSED, gang.reason)
+        return EndOthers(Cause.PAUSED, gang.reason)
     return Wait()
 
 

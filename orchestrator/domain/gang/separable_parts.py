@@ -50,5 +50,5 @@ def separable(strategy: Strategy, kind: Kind, replicas: Sequence[ReplicaFacts]) 
 
 def may_return(replica: ReplicaFacts) -> bool:
     """Whether a process can be launched again where it was. One that was stopped was stopped for its part's sake."""
-    is_fit = not replica.has_failed or replica.cause is Cause.STOPPED or replica.end.row.spares_the_place
+    is_fit = not replica.has_failed or replica.cause is Cause.STOPPED or replica.end.row.replaceable
     return replica.node_takes and is_fit

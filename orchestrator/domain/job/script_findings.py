@@ -6,7 +6,7 @@ A text names what it may never use, and a program may know better: so hardly any
 from collections.abc import Iterator
 
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.job.gang_shape import computing_roles, keras_of, serving_roles
+from worker_agent.protocol.job.gang_shape import computing_roles, deviceless_roles, keras_of
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.script_text import ScriptInfo, runs_script
 from worker_agent.protocol.job.strategies import STRATEGIES
@@ -33,7 +33,7 @@ def _strategy(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
         return
     row = STRATEGIES[spec.strategy]
     labels = " and ".join(STRATEGIES[strategy].label for strategy in script.strategies)
-    roles = [role for role, _index in (*computing_roles(spec), *serving_roles(spec))]
+    roles = [role for role, _index in (*computing_roles(spec), *deviceless_roles(spec))]
     runs = sum(runs_script(role, spec.strategy, script) for role in roles)
     alone = not any(STRATEGIES[strategy].is_gang for strategy in script.strategies)
     what = f"the program builds {labels}" if script.strategies else "the program names no strategy"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from orchestrator.domain.placement.tf_config import addresses_in, cluster_spec, extras_in, tf_config
 from orchestrator.domain.words import counted
 from worker_agent.protocol.job.choices import Validator
-from worker_agent.protocol.job.gang_shape import computing_roles, serving_roles
+from worker_agent.protocol.job.gang_shape import computing_roles, deviceless_roles, is_leader
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.job.strategy_row import Split
@@ -234,7 +234,7 @@ def _companions(spec: JobSpec, nodes: tuple[NodeView, ...], workers: list[Planne
     load = Counter(seat.node_id for seat in workers)
     companions: Counter[str] = Counter()
     seats: list[PlannedReplica] = []
-    for role, index in serving_roles(spec):
+    for role, index in deviceless_roles(spec):
         if role is Role.EVALUATOR:
             seats.append(_evaluator([*seats, *workers]))
             continue
@@ -246,7 +246,8 @@ def _companions(spec: JobSpec, nodes: tuple[NodeView, ...], workers: list[Planne
 
 def _evaluator(seats: list[PlannedReplica]) -> PlannedReplica:
     """Beside the leader."""
-    leader = min(seats, key=lambda seat: (seat.role is not Role.CHIEF, seat.role is not Role.WORKER))
+    has_chief = any(seat.role is Role.CHIEF for seat in seats)
+    leader = next(seat for seat in seats if is_leader(seat.role, seat.index, has_chief=has_chief))
     return replace(leader, role=Role.EVALUATOR, index=0, port=0, devices=(), device_kind=DeviceKind.CPU)
 
 

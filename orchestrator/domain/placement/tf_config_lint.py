@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from orchestrator.domain.placement.planning import ClusterView
 from orchestrator.domain.words import counted
 from worker_agent.protocol.findings import Finding
-from worker_agent.protocol.job.gang_shape import computing_roles
+from worker_agent.protocol.job.gang_shape import computing_roles, has_chief
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Role
@@ -75,8 +75,9 @@ def _roles(members: Mapping[str, list[str]], spec: JobSpec) -> Iterator[Finding]
                 "Remove it here and set validation to evaluator: Trainyard starts it outside the cluster",
             )
         elif role == OLD_CHIEF:
-            leads = spec.chief or STRATEGIES[spec.strategy].coordinated
-            remedy = "Call it chief" if leads else "Make its address one of worker, or call it chief and set chief"
+            remedy = (
+                "Call it chief" if has_chief(spec) else "Make its address one of worker, or call it chief and set chief"
+            )
             yield Finding(f"{role} is an old name", "TensorFlow 2 no longer knows it", remedy)
         elif role not in ROLES:
             yield Finding(

@@ -127,10 +127,10 @@ def _was_saved_for_a_pause(row: Checkpoint) -> bool:
 
 
 def writer_node(row: Checkpoint) -> Node | None:
-    """The node on which the leading process wrote it, if that is still known."""
-    first = Replica.objects.filter(job_id=row.job_id, attempt=row.attempt, index=0)
-    roles = [Role.CHIEF.value, Role.WORKER.value]  # a chief leads where there is one
-    writer = first.filter(role__in=roles).select_related("node").order_by("role", "-incarnation").first()
+    """The node on which its gang's leader wrote it, if that is still known."""
+    firsts = Replica.objects.filter(job_id=row.job_id, attempt=row.attempt, index=0).select_related("node")
+    latest = {replica.role: replica for replica in firsts.order_by("incarnation")}
+    writer = latest.get(Role.CHIEF, latest.get(Role.WORKER))
     return writer.node if writer else None
 
 

@@ -14,7 +14,7 @@ from django.db import transaction
 from orchestrator import enqueue, live
 from orchestrator.domain.gang import decisions, pauses
 from orchestrator.domain.gang.decisions import End, Finish, GangFacts, Leave, Relaunch, Replace, Run
-from orchestrator.domain.gang.pauses import Kept, Rest
+from orchestrator.domain.gang.pauses import EndOthers, Kept
 from orchestrator.domain.gang.reasons import REASON_CHARS, adding, reason_of, sentence_in
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.domain.words import storable
@@ -32,7 +32,7 @@ from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strate
 # evaluator when it waits for checkpoints.
 PHASES_AT_WORK = frozenset({PhaseName.TRAINING, PhaseName.SERVING, PhaseName.EVALUATING})
 PHASE_CHARS = 24
-# Run, Leave, Rest, Kept: more answers in a row would be a fault of `decide`.
+# Run, Leave, EndOthers, Kept: more answers in a row would be a fault of `decide`.
 MOST_MOVES = 4
 LOST = Ending(cause=Cause.NODE_LOST)
 
@@ -157,8 +157,8 @@ def advance(*, job_id: int, now: datetime) -> None:
                 if asked is not None:
                     Attempt.objects.filter(job=job, number=job.attempt).update(failed_on=asked.node_id)
                 pausing.begin(job=job, reason=leave.reason, now=now, requeue=True)
-            case Rest() as rest:
-                pausing.end_rest(job, rest, now=now)
+            case EndOthers() as others:
+                pausing.end_others(job, others, now=now)
             case Kept() as kept:
                 _close_attempt(job, kept.cause, kept.reason, now)
                 pausing.keep(job, kept, now=now)

@@ -14,6 +14,7 @@ from orchestrator.domain.gang.hangs import Limits, Rank
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Job, Replica
 from orchestrator.services.gang import gang, gang_facts
+from worker_agent.protocol.records import LONGEST_GAP
 from worker_agent.protocol.states import Cause, JobStatus
 
 # A node that was not heard of so lately says nothing of its processes: that is another matter (`reconcile`).
@@ -69,11 +70,11 @@ def _look_at(job_id: int, limits: Limits, listening_since: datetime, now: dateti
 
 def _rank(row: Replica) -> Rank:
     heard = [moment for moment in (row.started_at, row.moved_at) if moment is not None]
-    longest = row.facts.get("longest_pause_s", 0.0)
+    longest = row.facts.get(LONGEST_GAP, 0.0)
     return Rank(
         who=f"{row.words} on {row.node_name}",
         phase=row.phase,
         step=row.step,
         heard_at=max(heard, default=None),
-        longest_s=float(longest) if isinstance(longest, int | float) else 0.0,
+        longest_gap_s=float(longest) if isinstance(longest, int | float) else 0.0,
     )

@@ -11,7 +11,7 @@ from django.conf import settings
 from orchestrator import enqueue
 from orchestrator.domain.gang import pauses
 from orchestrator.domain.gang.decisions import GangFacts
-from orchestrator.domain.gang.pauses import Kept, Pause, Rest
+from orchestrator.domain.gang.pauses import EndOthers, Kept, Pause
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Cursor, Job, User
 from orchestrator.services import outbox
@@ -75,7 +75,7 @@ def decide(job: Job, gang: GangFacts, *, now: datetime) -> pauses.Decision:
     return pauses.decide(gang, pause, now=now)
 
 
-def end_rest(job: Job, decision: Rest, *, now: datetime) -> None:
+def end_others(job: Job, decision: EndOthers, *, now: datetime) -> None:
     """End the processes that are left, once: the job's cause says that they have been asked."""
     cause = Cause.PAUSED if decision.cause is Cause.PAUSED else Cause.STOPPED
     Job.objects.filter(pk=job.pk).update(cause=decision.cause.value)

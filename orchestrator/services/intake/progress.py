@@ -11,8 +11,8 @@ from orchestrator.domain.words import storable
 from orchestrator.models import Job, Replica
 from orchestrator.services.intake.bulk import update_rows
 from orchestrator.services.transitions import announce_job, announce_replicas
+from worker_agent.protocol.job.gang_shape import has_chief, is_leader
 from worker_agent.protocol.records import FactValue, Progress, Summary
-from worker_agent.protocol.states import Role
 
 COUNT_MAX = 2**31 - 1
 STEP_MAX = 2**63 - 1
@@ -33,7 +33,7 @@ def store_progress(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]],
     for replica, records in said:
         if replica.attempt == replica.job.attempt and not replica.superseded:
             job = jobs.setdefault(replica.job_id, replica.job)
-            leads = replica.index == 0 and replica.role in (Role.CHIEF, Role.WORKER)
+            leads = is_leader(replica.role, replica.index, has_chief=has_chief(replica.job.typed_spec))
             for record in records:
                 if leads or isinstance(record, Summary):
                     _advance(job, record)

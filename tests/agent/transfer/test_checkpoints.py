@@ -16,9 +16,9 @@ from worker_agent.daemon.transfer import checkpoint_transfer
 from worker_agent.daemon.transfer.checkpoint_transfer import (
     CheckpointCache,
     CheckpointUploads,
-    leads_gang,
 )
 from worker_agent.protocol.checkpoint import MARKER, Marker, Restore, name_of
+from worker_agent.protocol.job.gang_shape import is_leader
 from worker_agent.protocol.states import Role
 from worker_agent.replica.checkpoint_folder import (
     complete_in,
@@ -234,9 +234,8 @@ def test_an_attempts_checkpoints_go_with_its_last_replica(tmp_path: Path) -> Non
 
 
 def test_one_process_of_a_gang_leads() -> None:
-    with_chief = {"cluster": {"chief": ["a:1"], "worker": ["b:1"]}}
-    assert leads_gang(make_launch(role=Role.WORKER, index=0))
-    assert not leads_gang(make_launch(role=Role.WORKER, index=1))
-    assert not leads_gang(make_launch(role=Role.WORKER, index=0, tf_config=with_chief))
-    assert leads_gang(make_launch(role=Role.CHIEF, index=0, tf_config=with_chief))
-    assert not leads_gang(make_launch(role=Role.PS, index=0, tf_config=with_chief))
+    assert is_leader(Role.WORKER, 0, has_chief=False)
+    assert not is_leader(Role.WORKER, 1, has_chief=False)
+    assert not is_leader(Role.WORKER, 0, has_chief=True)
+    assert is_leader(Role.CHIEF, 0, has_chief=True)
+    assert not is_leader(Role.PS, 0, has_chief=True)

@@ -49,7 +49,7 @@ def test_who_is_behind_is_named(others_silent_s: float) -> None:
 @pytest.mark.parametrize(("silent_s", "hung"), [(1000, False), (1201, True)])
 def test_slow_is_not_hung(silent_s: float, hung: bool) -> None:
     """A step that usually takes 400 s may take three times as long; the slowest one's time counts for all."""
-    said = asked(rank(0, silent_s=silent_s), rank(1, silent_s=silent_s, longest_s=400))
+    said = asked(rank(0, silent_s=silent_s), rank(1, silent_s=silent_s, longest_gap_s=400))
     assert bool(said) is hung
 
 
@@ -58,7 +58,7 @@ def test_what_is_no_step_has_more_time(phase: str) -> None:
     """Also for those who have nothing to do meanwhile but wait for the one that saves."""
     assert asked(rank(0, silent_s=1700, phase=phase), rank(1, silent_s=1700)) == ""
     assert asked(rank(0, silent_s=1801, phase=phase), rank(1, silent_s=1801)) != ""
-    assert asked(rank(0, silent_s=5000, phase=phase, longest_s=2000)) == ""
+    assert asked(rank(0, silent_s=5000, phase=phase, longest_gap_s=2000)) == ""
 
 
 def test_the_first_step_has_more_time_and_is_said_to_be_it() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.domain.gang import pauses
 from orchestrator.domain.gang.decisions import End, Finish, Wait
-from orchestrator.domain.gang.pauses import Kept, Pause, Rest, savers_of
+from orchestrator.domain.gang.pauses import EndOthers, Kept, Pause, savers_of
 from tests.domain.gang.gangs import NOW, ended, gang, replica, spec
 from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.states import Cause, JobStatus, Kind, Role, Strategy
@@ -49,7 +49,7 @@ def test_who_saves(strategy, savers):
 
 def test_who_was_asked_from_outside_and_saved_is_no_failure_of_the_pause():
     left = (ended(0, Cause.PAUSED, code=75, saved=True), ended(1, Cause.PREEMPTED, code=75, saved=True))
-    assert decide(*left) == Rest(Cause.PAUSED, BY_ADA)
+    assert decide(*left) == EndOthers(Cause.PAUSED, BY_ADA)
     assert decide(*left, cause=Cause.PAUSED) == Kept(Cause.PAUSED, BY_ADA)
     unsaved = ended(1, Cause.PREEMPTED, signal=15, message="It left without saving.")
     kept = decide(ended(0, Cause.STOPPED), unsaved, cause=Cause.PREEMPTED)
@@ -65,7 +65,7 @@ def test_all_who_save_have_to_leave_then_the_rest_is_ended_then_the_job_is_kept(
     assert decide(replica(0), replica(1), evaluator) == Wait()
     assert decide(saved, replica(1), evaluator) == Wait()
     both = (saved, ended(1, Cause.PAUSED))
-    assert decide(*both, evaluator) == Rest(Cause.PAUSED, BY_ADA)
+    assert decide(*both, evaluator) == EndOthers(Cause.PAUSED, BY_ADA)
     assert decide(*both, evaluator, cause=Cause.PAUSED) == Wait()
     assert decide(*both, ended(0, Cause.SIGNAL, role=Role.EVALUATOR), cause=Cause.PAUSED) == Kept(Cause.PAUSED, BY_ADA)
 
@@ -88,16 +88,18 @@ def test_who_lost_a_peer_is_not_the_cause_while_another_may_still_say_it():
     assert decide(peer, replica(1)) == Wait()
     assert decide(ended(0, ago_s=3, **OFF), replica(1)).cause is Cause.EXCEPTION
     culprit = ended(1, Cause.OUT_OF_MEMORY)
-    assert decide(peer, culprit) == Rest(Cause.OUT_OF_MEMORY, "worker 1 on node-2 ran out of memory.")
+    assert decide(peer, culprit) == EndOthers(Cause.OUT_OF_MEMORY, "worker 1 on node-2 ran out of memory.")
 
 
 def test_who_does_not_save_may_fail_while_the_others_do():
     chief, lost = replica(0, role=Role.CHIEF), ended(1, Cause.SIGNAL, signal=9)
     served = {"strategy": Strategy.PARAMETER_SERVER}
     assert decide(chief, lost, **served) == Wait()
-    assert decide(ended(0, Cause.PAUSED, role=Role.CHIEF), lost, **served) == Rest(Cause.PAUSED, BY_ADA)
+    assert decide(ended(0, Cause.PAUSED, role=Role.CHIEF), lost, **served) == EndOthers(Cause.PAUSED, BY_ADA)
     failed = ended(0, role=Role.CHIEF, **OFF)
-    assert decide(failed, lost, **served) == Rest(Cause.SIGNAL, "worker 1 on node-2 was killed by signal 9 (SIGKILL).")
+    assert decide(failed, lost, **served) == EndOthers(
+        Cause.SIGNAL, "worker 1 on node-2 was killed by signal 9 (SIGKILL)."
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_who_had_not_saved_in_time_is_nobodys_failure():
     said = Kept(Cause.PAUSED, f"The pause saved nothing: worker 0 on node-1 was paused: {LATE}")
     peer = ended(1, **OFF)
     for other in (replica(1), peer):
-        assert decide(late, other) == Rest(Cause.PAUSED, BY_ADA)
+        assert decide(late, other) == EndOthers(Cause.PAUSED, BY_ADA)
     assert decide(late, replica(1), cause=Cause.PAUSED) == Wait()
     assert decide(late, ended(1, Cause.PAUSED, signal=15), cause=Cause.PAUSED) == said
     assert decide(late, peer, cause=Cause.PAUSED) == said
@@ -138,7 +140,7 @@ def test_who_had_not_saved_in_time_is_nobodys_failure():
 def test_what_kept_it_from_saving_is_the_cause():
     late, lost = ended(0, Cause.PAUSED, role=Role.CHIEF, signal=9, message=LATE), ended(1, Cause.SIGNAL, signal=9)
     served, why = {"strategy": Strategy.PARAMETER_SERVER}, "worker 1 on node-2 was killed by signal 9 (SIGKILL)."
-    assert decide(late, lost, **served) == Rest(Cause.SIGNAL, why)
+    assert decide(late, lost, **served) == EndOthers(Cause.SIGNAL, why)
     kept = Kept(Cause.SIGNAL, f"The pause saved nothing: {why}")
     assert decide(late, lost, cause=Cause.SIGNAL, **served) == kept
 

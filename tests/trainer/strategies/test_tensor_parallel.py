@@ -107,14 +107,14 @@ def test_a_state_of_many_groups_is_one_checkpoint_like_any_other(
 ) -> None:
     monkeypatch.setattr(stored, "GROUP_BYTES", 20)
     listed = [tf.Variable(tf.fill([number], float(number))) for number in range(1, 7)]
-    stored.MeshState(listed, chief=False).write(str(tmp_path / "state"))
+    stored.MeshState(listed, leads=False).write(str(tmp_path / "state"))
     assert list(tmp_path.iterdir()) == []
-    stored.MeshState(listed, chief=True).write(str(tmp_path / "state"))
+    stored.MeshState(listed, leads=True).write(str(tmp_path / "state"))
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [
         *[f".data-0000{i}-of-00005" for i in range(5)],
         ".index",
     ]
-    for reader in (Variables, lambda fresh: stored.MeshState(fresh, chief=False)):
+    for reader in (Variables, lambda fresh: stored.MeshState(fresh, leads=False)):
         fresh = [tf.Variable(tf.zeros_like(each)) for each in listed]
         reader(fresh).read(str(tmp_path / "state"))
         assert [each.numpy().tolist() for each in fresh] == [each.numpy().tolist() for each in listed]

@@ -15,8 +15,6 @@ from worker_agent.daemon.control_plane import ControlPlane, Rejected, Unreachabl
 from worker_agent.daemon.core import ReplicaKey
 from worker_agent.machine.files import remove_unused
 from worker_agent.protocol.checkpoint import MARKER, Marker, Restore, is_name, order_of, problem_of
-from worker_agent.protocol.commands import Launch
-from worker_agent.protocol.states import Role
 from worker_agent.replica.checkpoint_folder import MARKER_BYTES_MAX, is_whole, open_plain, read_marker, remove
 
 POLL_S = 1.0
@@ -155,15 +153,6 @@ class CheckpointUploads:
             if error.may_pass:
                 raise Unreachable(str(error)) from error
             log.warning("checkpoint refused", replica=key.replica_id, name=name, reason=str(error))
-
-
-def leads_gang(launch: Launch) -> bool:
-    """Whether this process speaks for its gang, and so writes its checkpoints."""
-    if launch.role is Role.CHIEF:
-        return True
-    cluster = (launch.tf_config or {}).get("cluster")
-    has_chief = isinstance(cluster, dict) and Role.CHIEF.value in cluster
-    return launch.role is Role.WORKER and launch.index == 0 and not has_chief
 
 
 def _newest_outgoing(folder: Path) -> Path | None:

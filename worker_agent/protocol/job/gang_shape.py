@@ -7,6 +7,16 @@ from worker_agent.protocol.job.strategy_row import Split
 from worker_agent.protocol.states import Keras, Kind, Role
 
 
+def is_leader(role: str, index: int, *, has_chief: bool) -> bool:
+    """Whether this process leads its gang: its chief does where it has one, else worker 0."""
+    return index == 0 and role == (Role.CHIEF if has_chief else Role.WORKER)
+
+
+def has_chief(spec: JobSpec) -> bool:
+    """Whether the gang has a process of that role: the coordinator of parameter servers, or a first worker."""
+    return spec.chief or STRATEGIES[spec.strategy].coordinated
+
+
 def computing_roles(spec: JobSpec) -> list[tuple[Role, int]]:
     """The processes that hold devices and compute, the leader first."""
     if spec.chief:
@@ -14,7 +24,7 @@ def computing_roles(spec: JobSpec) -> list[tuple[Role, int]]:
     return [(Role.WORKER, index) for index in range(spec.workers)]
 
 
-def serving_roles(spec: JobSpec) -> list[tuple[Role, int]]:
+def deviceless_roles(spec: JobSpec) -> list[tuple[Role, int]]:
     """The processes that hold no device: a coordinator, parameter servers, an evaluator."""
     roles: list[tuple[Role, int]] = []
     if STRATEGIES[spec.strategy].coordinated:
@@ -26,7 +36,7 @@ def serving_roles(spec: JobSpec) -> list[tuple[Role, int]]:
 
 def process_count(spec: JobSpec) -> int:
     """How many processes the gang has."""
-    return len(computing_roles(spec)) + len(serving_roles(spec))
+    return len(computing_roles(spec)) + len(deviceless_roles(spec))
 
 
 def device_count(spec: JobSpec) -> int:

@@ -85,7 +85,7 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
         defaults=_SEVERAL | {"ps": 1},
         split=Split.ONE_WORKER,
         coordinated=True,
-        served=True,
+        leader_drives=True,
         keras=(Keras.TF_KERAS,),
         other_keras="Keras 3 loses updates under {label}: choose `tf_keras`, or leave `keras` empty",
         script_keras=Keras.TF_KERAS,
@@ -199,7 +199,7 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
         split=Split.STAGES,
         no_scripts="a pipeline needs the stages of a recipe: make the program a recipe, or run it under "
         "`multi_worker_mirrored` and split the model there",
-        served=True,
+        leader_drives=True,
         keras=(Keras.KERAS3,),
         other_keras=_KERAS_3,
         shares_checkpoints=False,

@@ -49,8 +49,8 @@ class StrategyRow:
     batch is divided, `batch_note` what is added to that in words.
 
     Gang. `coordinated`: a chief that computes nothing builds the model on parameter servers and hands out the work, so
-    that a worker holds no variables and can be lost alone. `served`: the leader alone drives the training, and its end
-    is the training's. `one_cpu_device`: TensorFlow uses one CPU device of each of its processes.
+    that a worker holds no variables and can be lost alone. `leader_drives`: the others only serve it, and its
+    end is the training's. `one_cpu_device`: TensorFlow uses one CPU device of each of its processes.
 
     Training. `module` is where it is built, in `worker_agent/trainer/strategies`; `class_name` what a script calls it.
     `no_scripts` says why scripts cannot have it. `keras` are the flavours that a recipe can have, the default first,
@@ -68,7 +68,7 @@ class StrategyRow:
     split: Split = Split.DEVICES
     batch_note: str = ""
     coordinated: bool = False
-    served: bool = False
+    leader_drives: bool = False
     one_cpu_device: bool = False
     no_scripts: str = ""
     keras: tuple[Keras, ...] = (Keras.KERAS3, Keras.TF_KERAS)

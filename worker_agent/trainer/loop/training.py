@@ -70,7 +70,7 @@ class Training:
         self._size = engine.size
         self._validation = validation
         self._emitter = emitter
-        self._report = TrainingReport(emitter, engine.size, leads=run.chief, workers=engine.workers)
+        self._report = TrainingReport(emitter, engine.size, leads=run.leads, workers=engine.workers)
         self._stop = stop
         self._checkpoints = checkpoints
         self._pace = Pace(fixed=run.spec.steps_per_execution)

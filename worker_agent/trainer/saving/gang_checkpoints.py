@@ -1,6 +1,6 @@
 """Checkpoints of one training, consistent over its gang.
 
-Every process of a gang calls all of it, because reading a variable may be a collective. The chief writes into the
+Every process of a gang calls all of it, because reading a variable may be a collective. The leader writes into the
 place for checkpoints, the others into a scratch folder which they drop. What a save needs to be taken up exactly: the
 variables, the step, and the input's position, which follows from (seed, step) alone (see `data.training_input`).
 """
@@ -100,7 +100,7 @@ class Checkpoints:
             )
         state.read(str(self._folder / PREFIX))
         self._emitter.facts(resumed={"checkpoint": marker.name, "step": marker.step, "job": marker.job_id})
-        if self._run.chief:
+        if self._run.leads:
             whose = f" of j-{marker.job_id}" if marker.job_id else ""
             say(f"goes on from the checkpoint at step {marker.step} (epoch {marker.epoch}){whose}")
 
@@ -127,7 +127,7 @@ class Checkpoints:
     def save(self, *, step: int, epoch: int, metrics: Mapping[str, float]) -> None:
         """Write one. A disk that refuses is told in the log, and the training goes on with those there are."""
         self._last_step, self._refusal = step, ""
-        if not self._run.chief:
+        if not self._run.leads:
             self._take_part()
             return
         began = perf_counter()
@@ -173,7 +173,7 @@ class Checkpoints:
             self.save(step=step, epoch=epoch, metrics=metrics)
         if self._refusal:
             raise TrainingFailed(f"It could not save before it was to leave: {self._refusal}")
-        if self._run.chief:
+        if self._run.leads:
             say(f"paused after step {step}")
         raise Paused
 
@@ -184,7 +184,7 @@ class Checkpoints:
             while self._emitter.acknowledged < self._known.position and monotonic() < until:
                 sleep(KNOWN_POLL_S)
             self._prune()
-        if self._run.chief and self._run.checkpoints is not None and self._run.spec.validation == Validator.EVALUATOR:
+        if self._run.leads and self._run.checkpoints is not None and self._run.spec.validation == Validator.EVALUATOR:
             with contextlib.suppress(OSError):
                 (self._run.checkpoints / _over(self._run.attempt)).touch()
 
@@ -215,7 +215,7 @@ class Checkpoints:
             prune(self._run.checkpoints, spare=spare, attempt=self._run.attempt)
 
     def _take_part(self) -> None:
-        """Read what the chief reads at this moment; what is written meanwhile nobody needs."""
+        """Read what the leader reads at this moment; what is written meanwhile nobody needs."""
         with TemporaryDirectory(prefix="checkpoint-", ignore_cleanup_errors=True) as scratch:
             try:
                 self._state.write(f"{scratch}/{PREFIX}")
@@ -229,10 +229,10 @@ class Checkpoints:
         self._emitter.facts(checkpoint_failed=why[:500])
 
 
-def written_by(attempt: int, folder: Path, *, pause: Callable[[float], None]) -> Iterator[tuple[Path, Marker]]:
+def written_by(attempt: int, folder: Path, *, sleep: Callable[[float], None]) -> Iterator[tuple[Path, Marker]]:
     """For an evaluator: each complete checkpoint that the attempt writes below `folder`, until its training is over.
 
-    Waits for them; `pause(s)` sleeps, and raises when nobody wants to wait any more. Read each with `state.load`, which
+    Waits for them; `sleep(s)` raises when nobody wants to wait any more. Read each with `state.load`, which
     says whether it was still there.
     """
     seen = (attempt, -1)
@@ -245,7 +245,7 @@ def written_by(attempt: int, folder: Path, *, pause: Callable[[float], None]) ->
         elif is_over:
             return
         else:
-            pause(POLL_S)
+            sleep(POLL_S)
 
 
 def _over(attempt: int) -> str:

@@ -57,7 +57,7 @@ def launch(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> int:
     _meet(run, emitter, stop)
     if run.spec.tpu:
         _find_tpu(run, emitter, stop)
-    report = ScriptReport(emitter, leads=run.chief)
+    report = ScriptReport(emitter, leads=run.leads)
     facts = ScriptFacts(run, report)
     if not runs_script(run.role, run.spec.strategy, info):
         _serve(emitter, stop)
@@ -107,11 +107,11 @@ def _meet(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
         return
     emitter.phase(PhaseName.RENDEZVOUS, f"{len(run.gang)} processes")
     deadline = monotonic() + run.rendezvous_timeout_s + (packages.LIMIT_S if run.spec.requirements else 0.0)
-    if run.chief:
+    if run.leads:
         rendezvous.Meeting(run).gather(deadline=deadline, stop=stop)
     else:
         rendezvous.check_port(run.me)
-        rendezvous.hear_go(run, run.lead, deadline=deadline, stop=stop)
+        rendezvous.hear_go(run, run.leader, deadline=deadline, stop=stop)
 
 
 def _serve(emitter: Emitter, stop: StopSignal) -> None:
@@ -142,7 +142,7 @@ def _find_tpu(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
     while silent := tpu_address.why_silent(tpu):
         if monotonic() > deadline:
             raise tpu_silent(tpu, run.rendezvous_timeout_s, silent)
-        stop.pause(TPU_RETRY_S)
+        stop.sleep(TPU_RETRY_S)
 
 
 def _sources(run: TrainingRun) -> list[tuple[str, str]]:

@@ -31,14 +31,14 @@ class ScriptStop(StopSignal):
         when_imported(_PREEMPTION, self._watch_preemption)
 
     @property
-    def asked(self) -> bool:
+    def ends_at_once(self) -> bool:
         """True once the replica is to end."""
-        return self._asked.is_set() or read_stop(self._folder) is not None
+        return self._ends_at_once.is_set() or read_stop(self._folder) is not None
 
     def _wait(self) -> None:
         while not self._over.wait(ASK_EVERY_S):
-            if self.asked:
-                self._asked.set()
+            if self.ends_at_once:
+                self._ends_at_once.set()
                 if not self._is_handled() and not self._over.wait(GRACE_S) and not self._is_handled():
                     self._leave()
                     os._exit(ExitCode.STOPPED)

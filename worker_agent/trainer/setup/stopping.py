@@ -41,7 +41,7 @@ class StopSignal:
     def __init__(self, leave: Callable[[], None], folder: Path) -> None:
         self._leave = leave
         self._folder = folder
-        self._asked = threading.Event()
+        self._ends_at_once = threading.Event()
         self._saves = threading.Event()
         self._can_save = threading.Event()
         self._preempted = threading.Event()
@@ -50,9 +50,9 @@ class StopSignal:
         threading.Thread(target=self._wait, name="stop", daemon=True).start()
 
     @property
-    def asked(self) -> bool:
+    def ends_at_once(self) -> bool:
         """True since it is to end at once."""
-        return self._asked.is_set()
+        return self._ends_at_once.is_set()
 
     @property
     def saves(self) -> bool:
@@ -75,17 +75,17 @@ class StopSignal:
 
     def check(self) -> None:
         """Raise `Stopped` when it is to end at once; called between executions."""
-        if self._asked.is_set():
+        if self._ends_at_once.is_set():
             raise Stopped
 
     def wait(self) -> None:
         """Sleep until SIGTERM comes, then raise `Stopped`. For processes that only serve."""
-        self._asked.wait()
+        self._ends_at_once.wait()
         raise Stopped
 
-    def pause(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Sleep, or raise `Stopped` as soon as SIGTERM comes."""
-        if self._asked.wait(seconds):
+        if self._ends_at_once.wait(seconds):
             raise Stopped
 
     def finished(self) -> None:
@@ -97,7 +97,7 @@ class StopSignal:
         while self._is_to_save():
             if signal.sigtimedwait({signal.SIGTERM}, self._begin_saving()) is None:
                 break
-        self._asked.set()
+        self._ends_at_once.set()
         if not self._over.wait(GRACE_S):
             self._leave()
             os._exit(ExitCode.STOPPED)

@@ -57,7 +57,7 @@ def train(process: Process, build: Callable[[Recipe, int], Engine]) -> None:
     except Paused:
         _leave_together(engine)
         raise
-    if run.chief:
+    if run.leads:
         emitter.phase(PhaseName.SAVING)
     _save_model(run, recipe, engine, metrics)
     _leave_together(engine)
@@ -65,8 +65,8 @@ def train(process: Process, build: Callable[[Recipe, int], Engine]) -> None:
 
 def _save_model(run: TrainingRun, recipe: Recipe, engine: Engine, metrics: Mapping[str, float]) -> None:
     steps = int(engine.steps.count.numpy())
-    model = engine.learner.whole_model(keep=run.chief)
-    if run.chief:
+    model = engine.learner.whole_model(keep=run.leads)
+    if run.leads:
         export.write(run, recipe, model, metrics=metrics, steps=steps)
     elif engine.learner.saves_together and run.artifacts is not None:
         with TemporaryDirectory(prefix="export-") as scratch:
@@ -75,6 +75,6 @@ def _save_model(run: TrainingRun, recipe: Recipe, engine: Engine, metrics: Mappi
 
 
 def _leave_together(engine: Engine) -> None:
-    """Nobody of a gang ends while the chief still saves: its coordination service would take that for a death."""
+    """Nobody of a gang ends while the leader still saves: its coordination service would take that for a death."""
     with suppress(tf.errors.OpError):  # the others were faster out of the door; everything of ours is done
         engine.mean(0.0)

@@ -1,4 +1,4 @@
-"""The evaluator: a replica beside the gang, which reads each checkpoint that the chief completes and tells how good it
+"""The evaluator: a replica beside the gang, which reads each checkpoint that the leader completes and tells how good it
 is on the validation rows. It trains with nobody, and ends when the training is over and its last checkpoint judged.
 
 Serves every strategy that writes checkpoints, in either Keras.
@@ -45,7 +45,7 @@ def train(process: Process) -> None:
     checkpoints.take_up(state, size=size, rate=None)
     if run.restore is not None:
         _judge(process, evaluation, *checkpoints.start)
-    for place, marker in written_by(run.attempt, run.checkpoints, pause=process.stop.pause):
+    for place, marker in written_by(run.attempt, run.checkpoints, sleep=process.stop.sleep):
         if load(place, state):  # else it has been dropped, and was not the last
             _judge(process, evaluation, marker.step, marker.epoch)
 

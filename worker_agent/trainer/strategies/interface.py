@@ -45,7 +45,7 @@ class Process:
         if self.meeting is not None:
             self.meeting.gather(deadline=deadline, stop=self.stop)
         else:
-            rendezvous.join(run, run.lead, deadline=deadline, stop=self.stop)
+            rendezvous.join(run, run.leader, deadline=deadline, stop=self.stop)
 
     def wait_for_servers(self) -> None:
         """Return once TensorFlow serves in all other processes of the gang."""

@@ -39,4 +39,4 @@ def serve(process: Process, *, once_there: Callable[[], None] = lambda: None) ->
     while True:
         memory.tell()
         # Not server.join(): it would hold the interpreter, and nothing could be written or answered any more.
-        process.stop.pause(MEMORY_EVERY_S)
+        process.stop.sleep(MEMORY_EVERY_S)

@@ -23,7 +23,7 @@ def train(process: Process) -> None:
     process.meet()
     with rendezvous.tensorflow_guard(run.rendezvous_timeout_s):
         strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-    if run.chief and strategy.num_replicas_in_sync < run.workers * run.devices:
+    if run.leads and strategy.num_replicas_in_sync < run.workers * run.devices:
         say("MultiWorkerMirrored computes on one CPU device per worker: the others' cores only give it threads")
     # On CPUs, and wherever NCCL is not, TensorFlow's runtime reduces in a ring.
     communication = "NCCL" if on_gpus and asked != Communication.RING else "RING over gRPC"

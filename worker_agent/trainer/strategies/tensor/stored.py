@@ -1,6 +1,6 @@
 """The state of a training on a mesh, written and read without any process holding all of it.
 
-One group of variables after the other is brought together, by all processes, and the chief alone writes it; every
+One group of variables after the other is brought together, by all processes, and the leader alone writes it; every
 process reads each variable whole and keeps its part. On disk it is what `tf.train.Checkpoint` would have written, so
 another strategy takes it up, and the other way round.
 """
@@ -13,7 +13,7 @@ from tensorflow.core.protobuf import trackable_object_graph_pb2
 
 from worker_agent.trainer.saving.state import Variables, name_of_place
 
-# How much of the state is in the chief's memory at a time; a larger variable comes alone.
+# How much of the state is in the leader's memory at a time; a larger variable comes alone.
 GROUP_BYTES = 256 * 1024**2
 _GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _ATTRIBUTE = "VARIABLE_VALUE"
@@ -22,17 +22,17 @@ _ATTRIBUTE = "VARIABLE_VALUE"
 class MeshState(Variables):
     """`listed` are Keras variables' values on the mesh, and plain ones; see `Variables` for their order."""
 
-    def __init__(self, listed: list[Any], *, chief: bool) -> None:
+    def __init__(self, listed: list[Any], *, leads: bool) -> None:
         super().__init__(listed)
-        self._chief = chief
+        self._leads = leads
 
     def write(self, prefix: str) -> None:
-        """All values; a collective, which every process goes through to its end whatever the chief's disk says."""
+        """All values; a collective, which every process goes through to its end whatever the leader's disk says."""
         parts: list[str] = []
         refusal: tf.errors.OpError | None = None
         for group in self._groups():
             values = {_key(place): tf.constant(self.listed[place].numpy()) for place in group}
-            if self._chief and refusal is None:
+            if self._leads and refusal is None:
                 if not parts:
                     values[_GRAPH] = self._graph()
                 parts.append(f"{prefix}_temp/part-{len(parts)}")

@@ -2,7 +2,7 @@
 
 One process or several, on one node or several: DTensor makes one mesh of all their devices, and every process runs the
 same steps. No process holds all parameters; checkpoints bring
-some variables together at a time, in the chief, and the export at the end the whole model.
+some variables together at a time, in the leader, and the export at the end the whole model.
 """
 
 from typing import Any
@@ -63,7 +63,7 @@ def _build(process: Process, grid: Mesh, recipe: Recipe, start_step: int) -> Eng
         steps=steps,
         rate=rate,
         size=size,
-        state=MeshState([*variables.values_of(model), steps.count], chief=run.chief),
+        state=MeshState([*variables.values_of(model), steps.count], leads=run.leads),
         facts=facts,
         validation=lambda judged: MeshEvaluation(
             mesh=grid, learner=learner, variables=listed, rows=judged, batch=size.batch, stop=process.stop
