@@ -95,6 +95,11 @@ class Cluster(models.Model):
         return len(self.nodes.all())
 
     @property
+    def variables(self) -> dict[str, str]:
+        """Its environment as a process can have it."""
+        return {str(name): str(value) for name, value in self.environment.items()}
+
+    @property
     def ready_nodes(self) -> int:
         """How many of its nodes take jobs."""
         return sum(node.state == NodeState.READY for node in self.nodes.all())

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import worker_agent
+from worker_agent.protocol.commands import environment_of
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.plan import Plan
@@ -28,8 +29,7 @@ def training_environment(plan: Plan, base: dict[str, str]) -> dict[str, str]:
         **base,
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "PYTHONUNBUFFERED": "1",
-        **launch.env,
-        **launch.spec.env,
+        **environment_of(launch),
         "TMPDIR": plan.scratch,
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": "-1",

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from worker_agent.protocol import codec
+from worker_agent.protocol.commands import environment_of
 from worker_agent.protocol.job.script_text import READ_AT_IMPORT
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.plan import Plan
@@ -75,7 +76,7 @@ def needs_fresh_import(plan: Plan) -> bool:
     """True when something counts that has to be there before TensorFlow is imported: variables of the job or the
     cluster, packages of the job's own, or variables that its script sets itself."""
     spec = plan.launch.spec
-    if any(name.startswith(READ_AT_IMPORT) for name in {**plan.launch.env, **spec.env}) or spec.requirements:
+    if any(name.startswith(READ_AT_IMPORT) for name in environment_of(plan.launch)) or spec.requirements:
         return True
     return spec.kind is Kind.SCRIPT and launcher.sets_environment(from_plan(plan, cores=1))
 

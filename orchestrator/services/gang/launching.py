@@ -35,7 +35,7 @@ def launch(row: Replica, *, attempt: Attempt, begin: Checkpoint | None, now: dat
         learning_rate=batch.learning_rate if isinstance(batch, BatchPlan) else spec.learning_rate,
         rendezvous_timeout_s=settings.RENDEZVOUS_TIMEOUT_S,
         lease_s=row.lease_s,
-        env={str(name): str(value) for name, value in row.job.cluster.environment.items()} | spec.env,
+        env=row.job.cluster.variables,
         checkpoints=attempt.checkpoint_place,
         restore=checkpoint_registry.restore_for(begin, role=role, strategy=spec.strategy) if begin else None,
     )

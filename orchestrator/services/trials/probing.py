@@ -41,7 +41,7 @@ def begin(spec: JobSpec, cluster: Cluster, *, now: datetime, **columns: Any) -> 
 
 def ask(node: Node, row: Preflight, spec: JobSpec, *, now: datetime, **asked: Any) -> None:
     """Send the node its question; `asked` are further fields of the `Probe`."""
-    env = {str(name): str(value) for name, value in row.cluster.environment.items()} | spec.env
+    env = row.cluster.variables
     probe = Probe(command_id=outbox.NEW, preflight_id=row.pk, node=node.name, spec=spec, env=env, **asked)
     command = outbox.post(probe, node=node, now=now)
     row.asked.create(node=node, name=node.name, command=command, builds=asked["builds"])

@@ -9,6 +9,7 @@ from orchestrator.services.jobs import dispatch
 from tests.factories import make_job, make_replica
 from tests.services.gang.gangs import later, launch, make_gang_job, make_lab
 from worker_agent.protocol.codec import decode_command
+from worker_agent.protocol.commands import environment_of
 from worker_agent.protocol.states import JobStatus, NodeState, ReplicaStatus, Strategy
 
 
@@ -24,7 +25,7 @@ def test_a_gang_is_launched_whole(now, gateway, django_capture_on_commit_callbac
     first, second = gateway.commands
     assert (first.replica_id, second.replica_id) == tuple(replica.pk for replica in replicas)
     assert first.tf_config == replicas[0].tf_config
-    assert first.env == {"A": "cluster", "B": "job"}
+    assert environment_of(first) == {"A": "cluster", "B": "job"}
     assert first.learning_rate == 0.2
     assert [parcel.node_id for parcel in gateway.parcels] == [replica.node_id for replica in replicas]
     assert Command.objects.filter(sent_at=now, times_sent=1, acked_at=None).count() == 2
