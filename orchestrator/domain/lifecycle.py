@@ -42,6 +42,7 @@ NODE_TRANSITIONS: dict[NodeState, frozenset[NodeState]] = {
 TERMINAL_JOB = frozenset(status for status, onward in JOB_TRANSITIONS.items() if not onward)
 TERMINAL_REPLICA = frozenset(status for status, onward in REPLICA_TRANSITIONS.items() if not onward)
 LIVE_JOB = frozenset(JobStatus) - TERMINAL_JOB
+LIVE_REPLICA = frozenset(ReplicaStatus) - TERMINAL_REPLICA
 
 
 def final_status(cause: Cause) -> JobStatus:

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 
 from orchestrator.domain.gang.reasons import message_in_full
+from orchestrator.domain.lifecycle import LIVE_REPLICA
 from orchestrator.models.accounts import User
 from orchestrator.models.machines import Cluster, Node
 from worker_agent.protocol.causes import NODE_LEAVES
@@ -71,6 +72,7 @@ class Job(models.Model):
             models.Index(fields=["owner", "-id"], name="job_by_owner"),
             models.Index(fields=["cluster", "-id"], name="job_by_cluster"),
             models.Index(fields=["strategy", "-id"], name="job_by_strategy"),
+            models.Index(fields=["ended_at", "status"], name="job_by_end"),
         ]
 
     def __str__(self) -> str:
@@ -117,6 +119,19 @@ class Attempt(models.Model):
     class Meta:
         ordering = ["number"]
         constraints = [models.UniqueConstraint(fields=["job", "number"], name="attempt_unique_in_job")]
+        indexes = [
+            models.Index(
+                fields=["ended_at"], condition=models.Q(failed_on__isnull=False), name="attempt_failed_on_a_node"
+            ),
+        ]
+
+
+class Replicas(models.QuerySet["Replica"]):
+    """Processes of attempts."""
+
+    def live(self) -> "Replicas":
+        """Those that have not ended. They all hold what they were given, so its index tells them from all that ran."""
+        return self.filter(held=True, status__in=LIVE_REPLICA)
 
 
 class Replica(models.Model):
@@ -126,6 +141,7 @@ class Replica(models.Model):
     of the process; `facts` what it told of its strategy (`records.Facts`). `stop_sent_at` marks that the control plane
     asked it to end; `give_up_at` is when it holds nobody up any longer, should it not. `absent_since` is when its
     node's agent was first seen not to list it. `lease_s` came with its launch: 0 where it runs on for ever.
+    `forget_sent_at` marks that the agent was told to remove its folder.
 
     A replica that is replaced while the rest of its gang goes on (`replacement`) is `superseded` by one of the next
     `incarnation` once that is launched. `step` is the last it told, `stepped_at` when that became known, `moved_at`
@@ -166,11 +182,14 @@ class Replica(models.Model):
     ended_at = models.DateTimeField(null=True, blank=True)
     stop_sent_at = models.DateTimeField(null=True, blank=True)
     give_up_at = models.DateTimeField(null=True, blank=True)
+    forget_sent_at = models.DateTimeField(null=True, blank=True)
     absent_since = models.DateTimeField(null=True, blank=True)
     step = models.PositiveBigIntegerField(null=True, blank=True)
     stepped_at = models.DateTimeField(null=True, blank=True)
     moved_at = models.DateTimeField(null=True, blank=True)
     refused = models.PositiveBigIntegerField(default=0)
+
+    objects = Replicas.as_manager()
 
     class Meta:
         ordering = ["attempt", "role", "index"]
@@ -187,6 +206,11 @@ class Replica(models.Model):
                 fields=["ended_at"],
                 condition=models.Q(cause__in=[cause.value for cause in NODE_LEAVES]),
                 name="replica_left_its_node",
+            ),
+            models.Index(
+                fields=["id"],
+                condition=models.Q(forget_sent_at=None, ended_at__isnull=False, node__isnull=False),
+                name="replica_has_a_folder",
             ),
         ]
 

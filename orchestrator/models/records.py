@@ -25,7 +25,7 @@ class Command(models.Model):
     refused = models.TextField(blank=True)
 
     class Meta:
-        indexes = [models.Index(fields=["sent_at"], condition=models.Q(acked_at=None), name="command_open")]
+        indexes = [models.Index(fields=["id"], condition=models.Q(acked_at=None), name="command_open")]
 
 
 class Cursor(models.Model):
@@ -61,6 +61,7 @@ class SeriesBlock(models.Model):
         indexes = [
             models.Index(fields=["replica", "name", "id"], name="block_by_replica"),
             models.Index(fields=["node", "name", "id"], name="block_by_node"),
+            models.Index(fields=["last_time"], condition=models.Q(node__isnull=False), name="block_of_load_by_age"),
         ]
         constraints = [
             models.CheckConstraint(

@@ -112,13 +112,10 @@ def withdraw_launch(replica: Replica) -> None:
 
 def renew_permits() -> None:
     """What an agent has taken and not begun stays permitted: the next agent asks, should this one be killed."""
-    awaited = Command.objects.filter(
-        kind="launch",
-        replica__status=ReplicaStatus.STARTING.value,
-        replica__pid=None,
-        replica__stop_sent_at=None,
-        replica__attempt=F("replica__job__attempt"),
+    starting = Replica.objects.live().filter(
+        status=ReplicaStatus.STARTING.value, pid=None, stop_sent_at=None, attempt=F("job__attempt")
     )
+    awaited = Command.objects.filter(kind="launch", replica__in=list(starting.values_list("pk", flat=True)))
     if launches := list(awaited.values_list("pk", flat=True)):
         try:
             agents.renew(launches)

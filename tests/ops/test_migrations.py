@@ -153,7 +153,8 @@ def write_paused(then: Then) -> None:
     saved = {"step": 14, "epoch": 1, "size_bytes": 5, "sha256": "5a", "usable": True, "metrics": {"loss": 0.5}}
     then.add("Checkpoint", job=job, attempt=1, name="step-0000000014-a1", **saved)
     then.add("Attempt", job=job, number=1, started_at=NOW, cause="paused", ended_at=NOW, step_reached=14)
-    then.replica(job, 0, cause="paused", exit_code=75, reason="It saved a checkpoint and left.")
+    left = then.replica(job, 0, cause="paused", exit_code=75, reason="It saved a checkpoint and left.")
+    then.command("forget", replica=left)
 
 
 def write_restarted(then: Then) -> None:
@@ -206,6 +207,11 @@ def test_a_running_gang_keeps_its_lease_and_the_time_until_it_is_given_up() -> N
     assert (trains.lease_s, stopped.lease_s) == (30.0, 30.0)
     assert (trains.give_up_at, stopped.give_up_at) == (None, NOW + timedelta(seconds=120 + 45))
     assert (trains.held, trains.ending, trains.replacement) == (True, None, None)
+
+
+def test_a_folder_that_an_agent_was_told_to_remove_is_not_asked_about_again() -> None:
+    assert [each.forget_sent_at for each in replicas_of("paused")] == [NOW]
+    assert [each.forget_sent_at for each in replicas_of("running")] == [None, None]
 
 
 def test_the_outbox_is_read_as_it_was_written() -> None:

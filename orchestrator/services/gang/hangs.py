@@ -11,7 +11,6 @@ from django.db.models import F
 from orchestrator.domain.gang import hangs
 from orchestrator.domain.gang.decisions import End
 from orchestrator.domain.gang.hangs import Limits, Rank
-from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Job, Replica
 from orchestrator.services.gang import gang, gang_facts
 from worker_agent.protocol.records import LONGEST_GAP
@@ -27,12 +26,12 @@ def stop_hung(*, listening_since: datetime, now: datetime) -> None:
     limits = limits_now()
     if limits is None or now - listening_since <= timedelta(seconds=limits.step_s):
         return
-    silent = Replica.objects.filter(
+    silent = Replica.objects.live().filter(
         attempt=F("job__attempt"),
         superseded=False,
         job__status__in=AT_WORK,
         started_at__lt=now - timedelta(seconds=limits.step_s),
-    ).exclude(status__in=TERMINAL_REPLICA)
+    )
     silent = silent.exclude(moved_at__gte=now - timedelta(seconds=limits.step_s))
     for job_id in silent.order_by("job_id").values_list("job_id", flat=True).distinct():
         _look_at(job_id, limits, listening_since, now)

@@ -67,7 +67,7 @@ def _failures(node: Node, now: datetime) -> list[Attempt]:
 
 def _lately(now: datetime) -> QuerySet[Attempt]:
     """Attempts that a node ended within the hour by its own doing (`Blame.MACHINE`)."""
-    return Attempt.objects.filter(blame=Blame.MACHINE.value, ended_at__gt=now - WITHIN).exclude(failed_on=None)
+    return Attempt.objects.filter(blame=Blame.MACHINE.value, ended_at__gt=now - WITHIN, failed_on__isnull=False)
 
 
 def _take_out(node: Node, failed: list[Attempt], now: datetime) -> None:

@@ -8,7 +8,6 @@ from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 
 from orchestrator import enqueue
-from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.domain.words import storable
 from orchestrator.models import Cluster, Node, Replica, User
 from orchestrator.queries.errors import NotFound
@@ -104,7 +103,7 @@ def remove(*, node_id: str, by: User, reason: str = "") -> None:
     _require_administrator(by)
     with transaction.atomic():
         node = _node(node_id)
-        live = Replica.objects.filter(node=node).exclude(status__in=TERMINAL_REPLICA)
+        live = Replica.objects.live().filter(node=node)
         if live.exists():
             jobs = sorted({f"j-{job_id}" for job_id in live.values_list("job_id", flat=True)})
             raise Conflict(f"{node.name} still runs {', '.join(jobs)}: stop these jobs or drain the node first.")

@@ -25,10 +25,8 @@ STOP_REPEATED_AFTER = timedelta(seconds=15)
 
 def give_up_unlisted(*, now: datetime) -> None:
     """Replicas that their node's agent, alive and heard of, no longer knows."""
-    held = Replica.objects.filter(
-        status__in=(ReplicaStatus.STARTING.value, ReplicaStatus.RUNNING.value), node__last_seen_at__gt=now - FRESH
-    ).select_related("node")
-    for replica in held:
+    started = Replica.objects.live().exclude(status=ReplicaStatus.ASSIGNED.value)
+    for replica in started.filter(node__last_seen_at__gt=now - FRESH).select_related("node"):
         listed = replica.node is None or any(held.replica_id == replica.pk for held in replica.node.held_replicas)
         if listed:
             if replica.absent_since is not None:
@@ -61,7 +59,7 @@ def stop_unknown(*, now: datetime) -> None:
 
 def repeat_stops(*, now: datetime) -> None:
     """Replicas that were asked to end and have not: asked again, and given up with their node in the end."""
-    asked = Replica.objects.exclude(status__in=TERMINAL_REPLICA).filter(stop_sent_at__lt=now - STOP_REPEATED_AFTER)
+    asked = Replica.objects.live().filter(stop_sent_at__lt=now - STOP_REPEATED_AFTER)
     for replica in asked.select_related("node", "job"):
         stops = list(Command.objects.filter(replica=replica, kind="stop").order_by("pk"))
         if not stops or replica.node is None or replica.node.state == NodeState.LOST:
@@ -74,7 +72,8 @@ def repeat_stops(*, now: datetime) -> None:
 
 def give_up_unanswered_launches(*, now: datetime) -> None:
     """Replicas whose agent lives but never took the launch command."""
-    unanswered = Replica.objects.filter(status=ReplicaStatus.ASSIGNED.value, stop_sent_at=None, node__isnull=False)
+    assigned = Replica.objects.live().filter(status=ReplicaStatus.ASSIGNED.value)
+    unanswered = assigned.filter(stop_sent_at=None, node__isnull=False)
     for replica in unanswered.exclude(node__state=NodeState.LOST.value).filter(
         Exists(
             Command.objects.filter(

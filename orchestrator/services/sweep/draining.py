@@ -7,7 +7,6 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import F
 
-from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Checkpoint, Job, Node, Replica
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.gang import pausing
@@ -18,9 +17,9 @@ from worker_agent.protocol.states import JobStatus, NodeState
 
 def pause_jobs(*, now: datetime) -> None:
     """Jobs at work on a draining node save and leave it."""
-    running = Replica.objects.filter(
+    running = Replica.objects.live().filter(
         node__state=NodeState.DRAINING.value, job__status=JobStatus.RUNNING.value, attempt=F("job__attempt")
-    ).exclude(status__in=TERMINAL_REPLICA)
+    )
     for job_id, name in dict(running.values_list("job_id", "node_name")).items():
         with transaction.atomic():
             job = Job.objects.select_for_update().get(pk=job_id)

@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Coalesce
 
 from orchestrator.domain.gang.decisions import End
 from orchestrator.models import Attempt, Job, JoinToken, Node, Replica, ServiceBeat
@@ -53,13 +55,12 @@ def lose_silent_nodes(*, now: datetime) -> None:
     listening_since = _listening_since(now)
     silences = silence.silences(listening_since=listening_since)
     if listening_since is not None and now - listening_since >= limit:
-        for node in Node.objects.exclude(state=NodeState.LOST.value).defer("inventory", "sample", "holding"):
-            seen = node.last_seen_at or node.joined_at
-            silent_s = max((now - seen).total_seconds(), silences.get(node.pk, 0.0))
-            if silent_s > limit.total_seconds():
-                reason = f"No report since {seen:%H:%M:%S} UTC."
-                move_node(node=node, to=NodeState.LOST, now=now, reason=reason, text=f"{node.name} is lost. {reason}")
-                silence.tell_jobs(node)
+        silent = [node_id for node_id, silent_s in silences.items() if silent_s > limit.total_seconds()]
+        heard = Node.objects.exclude(state=NodeState.LOST.value).annotate(seen=Coalesce("last_seen_at", "joined_at"))
+        for node in heard.filter(Q(seen__lt=now - limit) | Q(pk__in=silent)):
+            reason = f"No report since {node.seen:%H:%M:%S} UTC."
+            move_node(node=node, to=NodeState.LOST, now=now, reason=reason, text=f"{node.name} is lost. {reason}")
+            silence.tell_jobs(node)
         silence.give_up(silences, now=now)
     silence.release(silences)
 

@@ -13,7 +13,6 @@ from time import monotonic
 
 from django.db.models import F
 
-from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.models import Node, Replica
 from orchestrator.services import outbox
 from orchestrator.services.gang import gang
@@ -54,7 +53,7 @@ def silences(*, listening_since: datetime | None) -> dict[str, float]:
 
 def give_up(silences: Mapping[str, float], *, now: datetime) -> None:
     """Replicas on lost nodes whose lease has run out; at once those that nobody would launch again."""
-    on_lost_nodes = Replica.objects.filter(node__state=NodeState.LOST.value).exclude(status__in=TERMINAL_REPLICA)
+    on_lost_nodes = Replica.objects.live().filter(node__state=NodeState.LOST.value)
     for replica in on_lost_nodes.select_related("node", "job"):
         silent_s = silences.get(str(replica.node_id), 0.0)
         if replica.lease_s and silent_s <= replica.lease_s and replica.job.status != JobStatus.STOPPING:
@@ -84,7 +83,7 @@ def release(silences: Mapping[str, float]) -> None:
 
 def tell_jobs(node: Node) -> None:
     """The node is lost: jobs that run there are told what becomes of them."""
-    replicas = node.replicas.exclude(status__in=TERMINAL_REPLICA).filter(lease_s__gt=0).select_related("job")
+    replicas = Replica.objects.live().filter(node=node, lease_s__gt=0).select_related("job")
     for job, lease_s in {replica.job: replica.lease_s for replica in replicas}.items():
         text = f"{node.name} is lost. Its processes are given up when it has been silent for {lease_s:g} s."
         record(kind="node_silent", text=text, job=job)

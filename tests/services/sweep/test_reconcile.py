@@ -1,20 +1,29 @@
 """The sweep: convergence when events were lost, and every giving-up explained."""
 
+import re
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 
+from orchestrator import series
 from orchestrator.domain.gang.decisions import End
 from orchestrator.models import Attempt, Command, Cursor, Event, Job, JoinToken, Node, Replica, ServiceBeat
 from orchestrator.services.gang import gang, node_folders
 from orchestrator.services.intake import reports
 from orchestrator.services.sweep import disagreements, draining, reconcile
 from orchestrator.services.transitions import StaleTransition
+from tests.environment import ON_POSTGRES
 from tests.factories import make_cluster, make_inventory, make_job, make_replica
 from tests.services.gang.gangs import acknowledge, end, hear, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import decode_command
 from worker_agent.protocol.reports import Hello
 from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus
+
+# A plan's step that reads all rows of such a table, with its rows or with an index that holds them all.
+HISTORY = re.compile(
+    r"SCAN (orchestrator_(job|attempt|replica|command|cursor|event|seriesblock)|U\d)\b(?!.*(held|folder|open))"
+)
 
 
 def listening(now, *, for_s=60.0):
@@ -318,6 +327,47 @@ def test_folders_go_when_everything_has_arrived(now):
     node_folders.forget_stored(now=later(now, 62))
     (row,) = kinds(only.node, "forget")
     assert decode_command(bytes(row.body)).replica_id == only.pk
+
+
+def test_folders_are_looked_at_in_turn(now, monkeypatch):
+    """What never becomes complete keeps nothing behind it waiting."""
+    monkeypatch.setattr(node_folders, "LOOKED_AT", 2)
+    job = make_job(status=JobStatus.SUCCEEDED)
+    ended = [make_replica(job, index=place, status=ReplicaStatus.EXITED, ended_at=now) for place in range(5)]
+    Cursor.objects.bulk_create(Cursor(replica=each, stream="data") for each in ended[:4])
+    Cursor.objects.create(replica=ended[4], stream="data", offset=5, final=5)
+    moment = later(now, 61)
+    for _ in range(3):
+        assert not Command.objects.exists()
+        node_folders.forget_stored(now=moment)
+    assert [row.replica for row in Command.objects.filter(kind="forget")] == [ended[4]]
+
+
+@pytest.mark.skipif(ON_POSTGRES, reason="reads the plans of SQLite")
+def test_a_sweep_reads_no_history(now):
+    """No query of it goes through a table that grows with every job; nor does what ingest removes now and then."""
+    job = make_gang_job(make_lab())
+    run(job, now)
+    job = make_job(cluster=job.cluster, status=JobStatus.SUCCEEDED, ended_at=now)
+    make_replica(job, status=ReplicaStatus.EXITED, ended_at=now)
+    listening(now)
+    asked = []
+
+    def note(execute, sql, params, many, context):
+        asked.append((sql, params))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(note):
+        reconcile.sweep(now=later(now, 61))
+        series.drop_node_points(before=later(now, 61).timestamp())
+    assert len(asked) > len(reconcile.STEPS)
+    through = []
+    with connection.cursor() as cursor:
+        for sql, params in asked:
+            if sql.startswith(("SELECT", "UPDATE", "DELETE")):
+                cursor.execute(f"EXPLAIN QUERY PLAN {sql}", params)
+                through += [f"{row[-1]}: {sql}" for row in cursor.fetchall() if HISTORY.match(row[-1])]
+    assert not through
 
 
 def test_tidying(now):
