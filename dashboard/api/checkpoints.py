@@ -74,7 +74,7 @@ def download_checkpoint(request: SignedIn, job_id: int, checkpoint_id: int) -> H
     summary="Continue from a checkpoint",
     throttle=WRITES,
 )
-def resume_job(request: SignedIn, job_id: int, checkpoint_id: int) -> Status[jobs.JobSummary]:
+def start_from_checkpoint(request: SignedIn, job_id: int, checkpoint_id: int) -> Status[jobs.JobSummary]:
     """A new job that asks for the same and begins there. To change anything, use `resume_from` in `POST /jobs`."""
     job = service.start_from_checkpoint(job_id=job_id, checkpoint_id=checkpoint_id, by=request.user)
     return Status(201, jobs.summary(jobs.get(request.user, job.pk)))

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,18 @@ def test_a_stop_ends_the_waiting_for_redis(knows: bool, tmp_path: Path) -> None:
     node = Node(tmp_path, answer=None, knows=knows)
     node.restore()
     assert node.asked.wait(10 if knows else 0.1) is knows
+    node.runner.stop(Stop(command_id=1, replica_id=KEY.replica_id, attempt=KEY.attempt, reason=STOP.reason, grace_s=1))
+    assert (node.exit().cause, node.exit().message) == (Cause.STOPPED, "Enough. It had not started yet.")
+
+
+def test_a_full_disk_keeps_no_stop_from_ending_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write_stop(*_: object) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(replica_runner, "write_stop", write_stop)
+    node = Node(tmp_path, answer=None)
+    node.restore()
+    assert node.asked.wait(10)
     node.runner.stop(Stop(command_id=1, replica_id=KEY.replica_id, attempt=KEY.attempt, reason=STOP.reason, grace_s=1))
     assert (node.exit().cause, node.exit().message) == (Cause.STOPPED, "Enough. It had not started yet.")
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from orchestrator.models import Job
 from tests.data.fakes import NOW_S, FakeAgent, FakeRedis
 from tests.factories import make_job, make_replica
+from tests.sentences import MUTE
 from worker_agent.protocol.causes import Blame
 from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.records import Exit
@@ -64,9 +66,11 @@ def outcome(redis: FakeRedis, step: Callable[[], int]) -> Callable[..., tuple[ob
 def test_words_change_nothing(
     outcome: Callable[..., tuple[object, ...]], ends: list[tuple[Ending, str]], status: JobStatus, blame: Blame
 ) -> None:
-    told, mute = outcome(*ends), outcome(*((ending, "x") for ending, _ in ends))
-    assert told == mute
+    told = outcome(*ends)
     assert (told[0], told[2]) == (status, blame)
+    for sentence in MUTE:
+        words = {"last_lines": sentence, "kernel_saw": sentence, "remedy": sentence}
+        assert outcome(*((msgspec.structs.replace(ending, **words), sentence) for ending, _ in ends)) == told
 
 
 @pytest.mark.parametrize(

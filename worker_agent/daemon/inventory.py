@@ -79,8 +79,16 @@ def take_inventory(devices: Devices) -> Inventory:
         agent=_version("trainyard") or "0.1.0",
         platform=platform.platform(),
         tpus=tpu_chips(PCI_DEVICES),
-        machine=f"{_text_in(BOOT_ID)} {NETWORK_NAMESPACE.readlink()}",
+        machine=_machine(),
     )
+
+
+def _machine() -> str:
+    """A name of what shares its ports with this process; "" where the kernel does not tell."""
+    try:
+        return f"{BOOT_ID.read_text().strip()} {NETWORK_NAMESPACE.readlink()}"
+    except OSError:
+        return ""
 
 
 def tpu_chips(devices: Path) -> int:

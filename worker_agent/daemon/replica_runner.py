@@ -74,9 +74,14 @@ class _Replica:
     folder: Path
     restored: bool
     stopping: threading.Event = field(default_factory=threading.Event)
+    unwritten_stop: StopRequest | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
     shim: Identity | None = None
     overdue_at: float = float("inf")
+
+    def stop_request(self) -> StopRequest | None:
+        """The stop that was asked for, if any, also where the disk could not keep it."""
+        return read_stop(self.folder) or self.unwritten_stop
 
     def pass_on_stop(self, *, grace_s: float) -> None:
         """Ask the shim to end, if there is one yet. Who calls holds the lock."""
@@ -116,7 +121,11 @@ class ReplicaRunner:
         replica = self._replicas.get(key_of(stop))
         if replica is None:
             return
-        write_stop(replica.folder, typed(plain(stop) | {"at": time.time()}, StopRequest))
+        request = typed(plain(stop) | {"at": time.time()}, StopRequest)
+        try:
+            write_stop(replica.folder, request)
+        except OSError:  # a full disk: a process ends all the same, as of a SIGTERM from outside
+            replica.unwritten_stop = request
         with replica.lock:
             replica.stopping.set()
             replica.pass_on_stop(grace_s=stop.grace_s)
@@ -192,7 +201,7 @@ class ReplicaRunner:
         with replica.lock:
             replica.shim = shim
             if replica.stopping.is_set():
-                request = read_stop(replica.folder)
+                request = replica.stop_request()
                 replica.pass_on_stop(grace_s=request.grace_s if request is not None else 0.0)
 
     def _watch(self, replica: _Replica) -> None:
@@ -221,7 +230,7 @@ class ReplicaRunner:
             return
         state = read_shim_state(replica.folder) or (ShimState(shim=replica.shim) if replica.shim else None)
         left = end_orphans(replica.folder, replica.launch, state) if state else []
-        request = read_stop(replica.folder)
+        request = replica.stop_request()
         self._wait_for_acks(key)
         if request is not None and not request.save:  # whether it had saved, nobody knows
             self.write_exit(key, cause=request.cause, message=request.reason, left=left)
@@ -253,7 +262,7 @@ def check_checkpoint_place(launch: Launch) -> None:
 
 
 def _check_stop(replica: _Replica) -> None:
-    request = read_stop(replica.folder) if replica.stopping.is_set() else None
+    request = replica.stop_request() if replica.stopping.is_set() else None
     if request is not None:
         raise Refused(request.cause, f"{request.reason} It had not started yet.")
 

@@ -63,7 +63,7 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Run:
+class Running:
     """Every process is at work: the job is running."""
 
 
@@ -124,7 +124,7 @@ class Replace:
     parts: tuple[separable_parts.Part, ...]
 
 
-Decision = Wait | Run | End | Finish | Relaunch | Leave | Replace
+Decision = Wait | Running | End | Finish | Relaunch | Leave | Replace
 
 
 def decide(gang: GangFacts, *, now: datetime) -> Decision:
@@ -143,7 +143,7 @@ def decide(gang: GangFacts, *, now: datetime) -> Decision:
         return _failed(gang, root, counting, now)
     if gang.status is JobStatus.LAUNCHING:
         at_work = all(replica.status in (ReplicaStatus.RUNNING, ReplicaStatus.EXITED) for replica in gang.replicas)
-        return Run() if at_work else Wait()
+        return Running() if at_work else Wait()
     if not gang.live:
         return Finish(Cause.COMPLETED, "")
     return End(Cause.COMPLETED, "") if _training_done(gang, now) else Wait()

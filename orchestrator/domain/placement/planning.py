@@ -277,12 +277,12 @@ def _seat_as_written(spec: JobSpec, cluster: ClusterView, kind: DeviceKind) -> l
 def _with_ports(
     spec: JobSpec, seats: list[PlannedReplica], cluster: ClusterView, port_offset: int
 ) -> Placed | NotNow | Never:
-    _, most = Counter(seat.host for seat in seats).most_common(1)[0]
+    _, most = Counter(cluster.machines.get(seat.host, seat.host) for seat in seats).most_common(1)[0]
     width = cluster.port_last - cluster.port_first + 1
     if most > width:
         return Never(
             "cluster",
-            f"{most} processes of this job would share one address, and cluster {spec.cluster} has {width} ports "
+            f"{most} processes of this job would share one machine, and cluster {spec.cluster} has {width} ports "
             f"({cluster.port_first}-{cluster.port_last}). Widen its port range, or ask for fewer processes",
         )
     taken = set(cluster.ports_taken)

@@ -13,7 +13,7 @@ from django.db import transaction
 
 from orchestrator import enqueue, live
 from orchestrator.domain.gang import decisions, pauses
-from orchestrator.domain.gang.decisions import End, Finish, GangFacts, Leave, Relaunch, Replace, Run
+from orchestrator.domain.gang.decisions import End, Finish, GangFacts, Leave, Relaunch, Replace, Running
 from orchestrator.domain.gang.pauses import EndOthers, Kept
 from orchestrator.domain.gang.reasons import REASON_CHARS, adding, reason_of, sentence_in
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
@@ -143,7 +143,7 @@ def advance(*, job_id: int, now: datetime) -> None:
         replacing.note_back(job, now=now)
     for _ in range(MOST_MOVES):
         match _decide(job, now):
-            case Run():
+            case Running():
                 text, began = "All processes are running.", job.started_at or now
                 move_job(job=job, to=JobStatus.RUNNING, now=now, text=text, started_at=began)
                 Attempt.objects.filter(job=job, number=job.attempt).update(running_at=now)

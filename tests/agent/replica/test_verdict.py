@@ -1,8 +1,12 @@
 """Why a replica ended: one cause, one message, for every way to end."""
 
+from typing import Any
+
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from tests.sentences import MUTE
 from worker_agent.protocol.causes import Blame
 from worker_agent.protocol.codec import encode
 from worker_agent.protocol.ending import Ending, Sender
@@ -25,6 +29,16 @@ SPOT = StopRequest(at=100.0, cause=Cause.PREEMPTED, reason="A SIGTERM from outsi
 SPOT_SCRIPT = StopRequest(at=100.0, cause=Cause.PREEMPTED, reason="A SIGTERM from outside.", grace_s=25)
 NAN = Failure(at=50.0, cause=Cause.LOSS_NOT_FINITE, message="The loss is NaN at step 4.")
 LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Connection reset by peer")
+
+
+def judged(status: ExitStatus, *, words: LastWords, stop: StopRequest | None, **seen: Any) -> tuple[Ending, str]:
+    """The verdict, which is the same whatever the failure's sentence and the reason of the stop say."""
+    found = judge(status, words=words, stop=stop, **seen)
+    for sentence in MUTE:
+        failure = words.failure and replace(words.failure, message=sentence, traceback=sentence)
+        other = stop and replace(stop, reason=sentence)
+        assert judge(status, words=replace(words, failure=failure), stop=other, **seen)[0] == found[0]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -69,7 +83,7 @@ LATE = Failure(at=101.0, cause=Cause.EXCEPTION, message="UnavailableError: Conne
 def test_causes(
     status: ExitStatus, words: LastWords, stop: StopRequest | None, memory: int, cause: Cause, message: str
 ) -> None:
-    ending, said = judge(status, words=words, stop=stop, killed=False, memory_kills=memory, last_lines=["boom"])
+    ending, said = judged(status, words=words, stop=stop, killed=False, memory_kills=memory, last_lines=["boom"])
     assert (ending.cause, ending.code, ending.signal) == (cause, status.code, status.signal)
     assert message in said
     assert ending.saved == ("saved a checkpoint" in said)
@@ -89,7 +103,7 @@ def test_causes(
 def test_the_shims_own_sigkill_is_told_from_any_other(
     words: LastWords, stop: StopRequest, cause: Cause, message: str
 ) -> None:
-    ending, said = judge(KILLED, words=words, stop=stop, killed=True, memory_kills=0, last_lines=["boom"])
+    ending, said = judged(KILLED, words=words, stop=stop, killed=True, memory_kills=0, last_lines=["boom"])
     assert (ending.cause, ending.sender) == (cause, Sender.TRAINYARD)
     assert said.startswith(message)
 

@@ -1,4 +1,5 @@
-"""Every case of these tests is decided twice: as it is, and with "x" for each sentence. Sentences decide nothing."""
+"""Every case of these tests is decided three times: as it is, with "x" for each sentence, and with a sentence full of
+words that name faults. Sentences decide nothing."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
@@ -12,38 +13,41 @@ import pytest
 from orchestrator.domain.gang import decisions, pauses
 from orchestrator.domain.gang.decisions import GangFacts
 from orchestrator.domain.gang.reasons import ReplicaFacts
+from tests.sentences import MUTE
 
 WORDS = ("reason", "why", "message", "last_lines", "kernel_saw", "remedy")
 
 
 @pytest.fixture(scope="module", autouse=True)
 def sentences_decide_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each of the module's calls of `decide` is made a second time, with "x" for every sentence."""
+    """Each of the module's calls of `decide` is made again with other sentences."""
     with pytest.MonkeyPatch.context() as patch:
         for room in (decisions, pauses):
-            twice = partial(_decided_twice, room.decide)
+            again = partial(_decided_again, room.decide)
             module: ModuleType = request.module
             if getattr(module, "decide", None) is room.decide:
-                patch.setattr(module, "decide", twice)
-            patch.setattr(room, "decide", twice)
+                patch.setattr(module, "decide", again)
+            patch.setattr(room, "decide", again)
         yield
 
 
-def _decided_twice(decide: Any, gang: GangFacts, *rest: Any, now: Any) -> Any:
-    found, mute = decide(gang, *rest, now=now), decide(_mute(gang), *rest, now=now)
-    assert _without_words(found) == _without_words(mute)
+def _decided_again(decide: Any, gang: GangFacts, *rest: Any, now: Any) -> Any:
+    found = decide(gang, *rest, now=now)
+    for sentence in MUTE:
+        assert _without_words(found) == _without_words(decide(_saying(gang, sentence), *rest, now=now))
     return found
 
 
-def _mute(gang: GangFacts) -> GangFacts:
-    return replace(gang, reason="x", replicas=tuple(map(_mute_replica, gang.replicas)))
+def _saying(gang: GangFacts, sentence: str) -> GangFacts:
+    return replace(gang, reason=sentence, replicas=tuple(_of_replica(each, sentence) for each in gang.replicas))
 
 
-def _mute_replica(replica: ReplicaFacts) -> ReplicaFacts:
+def _of_replica(replica: ReplicaFacts, sentence: str) -> ReplicaFacts:
     ending = replica.ending
     if ending is not None:
-        ending = msgspec.structs.replace(ending, **{name: "x" for name in WORDS if getattr(ending, name, "")})
-    return replace(replica, message="x", ending=ending)
+        said = {name: sentence for name in WORDS if name in ending.__struct_fields__}
+        ending = msgspec.structs.replace(ending, **said)
+    return replace(replica, message=sentence, ending=ending)
 
 
 def _without_words(decision: Any) -> Any:

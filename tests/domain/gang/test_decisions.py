@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.gang.decisions import End, Finish, Leave, Relaunch, Run, Wait, blame_in, decide, root_cause
+from orchestrator.domain.gang.decisions import End, Finish, Leave, Relaunch, Running, Wait, blame_in, decide, root_cause
 from orchestrator.domain.gang.restarts import Again, AttemptEnd
 from tests.domain.gang.gangs import NOW, ended, gang, replica
 from worker_agent.protocol.causes import Blame
@@ -36,7 +36,7 @@ def test_a_server_that_is_to_leave_takes_its_gang_along_once_that_is_at_work():
     assert decide(gang(replica(0), leaves), now=NOW) == Leave(leaves)
     assert Leave(leaves).reason == "worker 1 on node-2 got a SIGTERM from outside."
     assert decide(gang(replica(0, ReplicaStatus.STARTING), leaves, status=JobStatus.LAUNCHING), now=NOW) == Wait()
-    assert decide(gang(replica(0), leaves, status=JobStatus.LAUNCHING), now=NOW) == Run()
+    assert decide(gang(replica(0), leaves, status=JobStatus.LAUNCHING), now=NOW) == Running()
 
 
 def test_an_evaluator_whose_agent_was_shut_down_costs_its_gang_no_step():
@@ -49,7 +49,7 @@ def test_an_evaluator_whose_agent_was_shut_down_costs_its_gang_no_step():
 def test_who_has_saved_and_left_is_no_failure_of_a_gang_that_is_heard_of_late():
     launching = gang(saved(1, Cause.PREEMPTED), replica(0, ReplicaStatus.STARTING), status=JobStatus.LAUNCHING)
     assert decide(launching, now=NOW) == Wait()
-    assert decide(gang(saved(1), replica(0), status=JobStatus.LAUNCHING), now=NOW) == Run()
+    assert decide(gang(saved(1), replica(0), status=JobStatus.LAUNCHING), now=NOW) == Running()
 
 
 def test_who_left_at_once_when_asked_from_outside_is_launched_again_and_nobodys_fault():
@@ -65,7 +65,7 @@ def test_a_gang_at_work_goes_on():
 def test_running_once_every_process_is_at_work():
     starting = gang(replica(0), replica(1, ReplicaStatus.STARTING), status=JobStatus.LAUNCHING)
     assert decide(starting, now=NOW) == Wait()
-    assert decide(gang(replica(0), replica(1), status=JobStatus.LAUNCHING), now=NOW) == Run()
+    assert decide(gang(replica(0), replica(1), status=JobStatus.LAUNCHING), now=NOW) == Running()
 
 
 def test_all_completed_is_success():

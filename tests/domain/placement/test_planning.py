@@ -65,6 +65,9 @@ def test_two_addresses_of_one_machine_share_its_ports():
     view = replace(cluster(*nodes, taken=[("a", 20001)]), machines=machines)
     found = {(each.host, each.port) for each in placed(place(spec(workers=3), view))}
     assert found == {("10.0.0.1", 20000), ("10.1.0.1", 20002), ("10.0.0.2", 20000)}
+    too_narrow = place(spec(workers=2), replace(cluster(*nodes[:2], ports=(20000, 20000)), machines=machines))
+    assert isinstance(too_narrow, Never)
+    assert "2 processes of this job would share one machine" in too_narrow.message
 
 
 def test_port_offset_turns_the_range():

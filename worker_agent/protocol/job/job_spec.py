@@ -134,8 +134,8 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     min_shard_bytes: Annotated[
         int,
         Meta(ge=0, le=1 << 40),
-        _roles("Split variables larger than", only=Kind.RECIPE, unit="bytes"),
-        "Larger variables are split over the parameter servers. 0 splits none.",
+        _roles("Smallest part of a split variable", only=Kind.RECIPE, unit="bytes"),
+        "A variable is split over the parameter servers into parts of at least this size. 0 splits none.",
     ] = 0
     validation: Annotated[
         Validator,

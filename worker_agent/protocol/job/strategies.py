@@ -76,9 +76,9 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
         "the variables. Updates are asynchronous: a gradient may be some updates old when it is applied (staleness, "
         "shown on the job page), so results differ from run to run. The global batch is what one worker computes for "
         "one update, divided among its devices. Each example is used once per epoch: the chief assigns batches by "
-        "number, and every worker reads all examples to find its own. Variables larger than `min_shard_bytes` are "
-        "split over the parameter servers. There is no gradient accumulation, mixed precision or XLA. A lost worker "
-        "starts again while the others continue ([reliability](reliability.md#parts-of-a-gang)).",
+        "number, and every worker reads all examples to find its own. Variables are split over the parameter "
+        "servers into parts of at least `min_shard_bytes`. There is no gradient accumulation, mixed precision or XLA. "
+        "A lost worker starts again while the others continue ([reliability](reliability.md#parts-of-a-gang)).",
         module="served.parameter_server",
         class_name="ParameterServerStrategy",
         reads=_GANG | {"ps", "min_shard_bytes", "validation"},
