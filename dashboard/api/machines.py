@@ -57,7 +57,7 @@ def list_nodes(
 ) -> list[dict[str, object]]:
     """By cluster and name."""
     user = request.user
-    return _nodes(machines.nodes(user, machines.cluster(user, cluster) if cluster else None))
+    return _nodes(list(machines.nodes(user, machines.cluster(user, cluster) if cluster else None)))
 
 
 @router.get("/nodes/{slug:node_id}", response={200: shapes.Node, **PROBLEMS}, summary="One node")

@@ -5,9 +5,7 @@ from typing import Any
 from django import template
 from django.urls import reverse
 
-from orchestrator.domain.lifecycle import LIVE_JOB
 from orchestrator.queries import jobs, machines
-from worker_agent.protocol.states import NodeState
 
 register = template.Library()
 
@@ -41,14 +39,14 @@ def side_counts(context: dict[str, Any]) -> dict[str, object]:
 def _counts(request: Any) -> dict[str, object]:
     user = request.user
     return {
-        "under_way": sum(number for status, number in jobs.counts(user).items() if status in LIVE_JOB),
+        "under_way": sum(jobs.counts(user, live=True).values()),
         "clusters": [
             {
-                "name": cluster.name,
-                "count_id": f"count-lost-{cluster.pk}",
-                "lost": sum(node.state == NodeState.LOST for node in cluster.nodes.all()),
-                "current": request.path == reverse("cluster", args=[cluster.name]),
+                "name": name,
+                "count_id": f"count-lost-{key}",
+                "lost": lost,
+                "current": request.path == reverse("cluster", args=[name]),
             }
-            for cluster in machines.clusters(user)[:CLUSTERS_SHOWN]
+            for key, name, lost in machines.losses(user)[:CLUSTERS_SHOWN]
         ],
     }

@@ -6,6 +6,7 @@ Every page loads this library. The browser's `js/base/format.js` follows the sam
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 
 from django import template
 from django.template import Context
@@ -16,6 +17,7 @@ from django.utils.safestring import SafeString
 
 from dashboard.tones import SHAPES, TONES, tone_of
 from orchestrator.domain.gang.reasons import sentence_in
+from orchestrator.queries.machines import Slot
 from worker_agent.protocol.job.strategies import label
 
 register = template.Library()
@@ -148,11 +150,25 @@ def icon(name: str, css: str = "") -> SafeString:
 
 
 @register.simple_tag
+@cache
 def shape(status: str) -> SafeString:
     """The silhouette of a state, unique for each."""
     name = SHAPES.get(status, status)
     return format_html(
         '<svg class="ty-shape" aria-hidden="true"><use href="{}#st-{}"/></svg>', static("dashboard/icons.svg"), name
+    )
+
+
+@register.simple_tag
+def cell(slot: Slot) -> SafeString:
+    """One device: held by a job, free, dirty with what was left there, or lost."""
+    titles = {"lost": "lost", "dirty": slot.left, "held": slot.holder.job.name if slot.holder else ""}
+    return format_html(
+        '<span class="ty-cell" data-state="{}" data-tone="{}"{}>{}</span>',
+        slot.state,
+        tone_of(slot.state),
+        format_html(' title="{}"', titles[slot.state]) if slot.state in titles else "",
+        shape("gone" if slot.state == "lost" else slot.state),
     )
 
 

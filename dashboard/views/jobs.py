@@ -90,7 +90,7 @@ def jobs(request: SignedIn) -> HttpResponse:
         ],
         "strategies": [(strategy.value, row.label) for strategy, row in STRATEGIES.items()],
         "owners": job_queries.owners(request.user),
-        "clusters": [cluster.name for cluster in machines.clusters(request.user)],
+        "clusters": [name for _, name, _ in machines.losses(request.user)],
         "newer": filters.address(after=found.newer) if found.newer else "",
         "older": filters.address(before=found.next) if found.next else "",
     }

@@ -1,5 +1,7 @@
 """The first page: what runs, what waits, what needs a person, and the machines at a glance."""
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -12,11 +14,10 @@ from django.views.decorators.http import require_safe
 from dashboard.requests import SignedIn
 from dashboard.templatetags.trainyard import duration, headline
 from dashboard.views.job.words import JobRow
-from dashboard.views.machines import machine_rows
 from dashboard.views.tiles import Tile
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import machines, telemetry
-from orchestrator.queries.machines import Slot
+from orchestrator.queries.machines import Fleet, Slot
 from orchestrator.queries.rows import Job, Node
 from worker_agent.protocol.states import JobStatus, NodeState
 
@@ -37,14 +38,14 @@ def overview(request: SignedIn) -> HttpResponse:
     waiting = [job for job in live if job.status == JobStatus.SUBMITTED]
     running = [job for job in live if job.status != JobStatus.SUBMITTED]
     ended = job_queries.ended_since(user, now - LOOK_BACK)
-    failed = [job for job in ended if job.status == JobStatus.FAILED]
-    nodes = machines.nodes(user)
-    slots = machines.slots(nodes)
-    attention = [*_lost(nodes, slots), *_failed(failed)]
+    failed = job_queries.failed_since(user, now - LOOK_BACK, limit=ATTENTION_SHOWN)
+    fleets = machines.fleets(user)
+    yard = sum(fleets.values(), Fleet())
+    lost = machines.nodes(user).filter(state=NodeState.LOST.value)[:ATTENTION_SHOWN]
     context = {
-        "tiles": _tiles(job_queries.counts(user), waiting, len(failed), len(ended), machine_rows.counts(slots), now),
-        "attention": attention[:ATTENTION_SHOWN],
-        "attention_count": len(attention),
+        "tiles": _tiles(job_queries.counts(user, live=True), waiting, ended, yard.devices, now),
+        "attention": [*_lost(lost), *_failed(failed)][:ATTENTION_SHOWN],
+        "attention_count": yard.nodes[NodeState.LOST] + ended["failed"],
         "running": [
             {
                 "row": JobRow.of(job, now=now),
@@ -53,15 +54,15 @@ def overview(request: SignedIn) -> HttpResponse:
             for place, job in enumerate(running)
         ],
         "waiting": [JobRow.of(job, now=now) for job in waiting],
-        "clusters": _maps(nodes, slots),
+        "clusters": _maps(machines.first_nodes(user, limit=NODES_SHOWN), fleets),
         "events": job_queries.latest_events(user, limit=EVENTS_SHOWN),
-        "any_job": bool(live or ended) or bool(job_queries.recent(user, limit=1)),
+        "any_job": bool(live) or bool(job_queries.recent(user, limit=1)),
     }
     return render(request, "dashboard/overview/page.html", context)
 
 
 def _tiles(
-    counts: dict[str, int], waiting: list[Job], failed: int, ended: int, devices: dict[str, int], now: datetime
+    counts: dict[str, int], waiting: list[Job], ended: dict[str, int], devices: Counter[str], now: datetime
 ) -> list[Tile]:
     other = [
         f"{counts[state]} {state}"
@@ -70,13 +71,14 @@ def _tiles(
     ]
     longest = max((now - job.created_at for job in waiting), default=timedelta())
     out_of_use = "".join(f", {devices[state]} {state}" for state in ("dirty", "lost") if devices[state])
+    total = ended["ended"]
     in_all = f"of {sum(devices.values())}"
     patience = f"longest {duration(longest.total_seconds())}" if waiting else "nothing waits"
     return [
         Tile("Devices in use", str(devices["held"]), in_all, f"{devices['free']} free{out_of_use}"),
         Tile("Jobs running", str(counts["running"]), note=", ".join(other)),
         Tile("Waiting", str(len(waiting)), note=patience),
-        Tile("Failed, last 24 h", str(failed), note=f"of {ended} finished" if ended else "none finished"),
+        Tile("Failed, last 24 h", str(ended["failed"]), note=f"of {total} finished" if total else "none finished"),
     ]
 
 
@@ -93,19 +95,18 @@ class Concern:
     number: str = ""
 
 
-def _lost(nodes: list[Node], slots: dict[str, list[Slot]]) -> list[Concern]:
+def _lost(nodes: Iterable[Node]) -> list[Concern]:
     return [
         Concern(
             "lost",
             f"{node.name} has been silent since",
-            f"{_devices(len(slots[node.pk]))} out of use. "
+            f"{_devices(len(node.devices))} out of use. "
             "Check the power and network of the machine, and whether its agent runs.",
             reverse("node", args=[node.pk]),
             "Open node",
             since=node.last_seen_at,
         )
         for node in nodes
-        if node.state == NodeState.LOST
     ]
 
 
@@ -143,11 +144,11 @@ class ClusterMap:
     devices: int
 
 
-def _maps(nodes: list[Node], slots: dict[str, list[Slot]]) -> list[ClusterMap]:
-    return [_map(name, list(own), slots) for name, own in groupby(nodes, key=lambda node: node.cluster.name)]
+def _maps(nodes: Iterable[Node], fleets: Mapping[str, Fleet]) -> list[ClusterMap]:
+    slots = machines.slots(nodes)
+    by_cluster = groupby(nodes, key=lambda node: node.cluster.name)
+    return [_map(name, [(node, slots[node.pk]) for node in own], fleets[name]) for name, own in by_cluster]
 
 
-def _map(name: str, nodes: list[Node], slots: dict[str, list[Slot]]) -> ClusterMap:
-    counts = machine_rows.counts({node.pk: slots[node.pk] for node in nodes})
-    shown = [(node, slots[node.pk]) for node in nodes[:NODES_SHOWN]]
-    return ClusterMap(name, shown, len(nodes) - len(shown), counts, sum(counts.values()))
+def _map(name: str, shown: list[tuple[Node, list[Slot]]], fleet: Fleet) -> ClusterMap:
+    return ClusterMap(name, shown, fleet.nodes.total() - len(shown), fleet.devices, fleet.devices.total())

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
 from django.contrib.auth.models import AnonymousUser
-from django.db.models import Count, Model, Prefetch, Q, QuerySet
+from django.db.models import Count, Exists, Model, OuterRef, Prefetch, Q, QuerySet
 
 from orchestrator.domain.lifecycle import LIVE_JOB
 from orchestrator.domain.words import storable
@@ -100,15 +100,23 @@ def recent(user: Person, *, limit: int = 8, live: bool | None = None) -> list[Jo
     return list(jobs.order_by("-pk")[:limit])
 
 
-def counts(user: Person) -> dict[str, int]:
-    """How many jobs stand at each status; every status is there."""
-    found = visible_jobs(user).order_by().values_list("status").annotate(number=Count("pk"))
+def counts(user: Person, *, live: bool = False) -> dict[str, int]:
+    """How many jobs, of all or of those that have not ended (`live`), stand at each status; every status is there."""
+    jobs = visible_jobs(user).filter(status__in=LIVE_JOB) if live else visible_jobs(user)
+    found = jobs.order_by().values_list("status").annotate(number=Count("pk"))
     return {status.value: 0 for status in JobStatus} | dict(found)
 
 
-def ended_since(user: Person, moment: datetime) -> list[Job]:
-    """The jobs that ended at or after `moment`, the last one first."""
-    return list(visible_jobs(user).filter(ended_at__gte=moment).order_by("-ended_at", "-pk")[:PAGE_LIMIT])
+def ended_since(user: Person, moment: datetime) -> dict[str, int]:
+    """How many jobs have `ended` since `moment`, and how many of them `failed`."""
+    failed = Count("pk", filter=Q(status=JobStatus.FAILED.value))
+    return visible_jobs(user).filter(ended_at__gte=moment).aggregate(ended=Count("pk"), failed=failed)
+
+
+def failed_since(user: Person, moment: datetime, *, limit: int) -> list[Job]:
+    """The jobs that failed at or after `moment`, the last one first."""
+    failed = visible_jobs(user).filter(ended_at__gte=moment, status=JobStatus.FAILED.value)
+    return list(failed.order_by("-ended_at", "-pk")[:limit])
 
 
 def latest_events(user: Person, *, limit: int = 8) -> list[Event]:
@@ -119,11 +127,8 @@ def latest_events(user: Person, *, limit: int = 8) -> list[Event]:
 
 def owners(user: Person) -> list[str]:
     """The names of people who own a job, for the filter of the list."""
-    return list(
-        User.objects.filter(pk__in=visible_jobs(user).order_by().values("owner"))
-        .order_by("username")
-        .values_list("username", flat=True)
-    )
+    own = Exists(visible_jobs(user).filter(owner=OuterRef("pk")))
+    return list(User.objects.filter(own).order_by("username").values_list("username", flat=True))
 
 
 def get(user: Person, job_id: int) -> Job:

@@ -1,9 +1,11 @@
 """Reads about clusters and nodes, and who holds which device of a node. Pages, REST and sockets call these."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from django.db.models import Prefetch, QuerySet
+from django.db.models import Count, F, Prefetch, Q, QuerySet, Window
+from django.db.models.functions import RowNumber
 
 from orchestrator.models import Cluster, Event, Node, Replica
 from orchestrator.queries.errors import NotFound
@@ -25,6 +27,18 @@ class Slot:
     left: str = ""
 
 
+@dataclass(frozen=True)
+class Fleet:
+    """Nodes in numbers: how many stand at each state, and their devices by kind and by the state of their slots."""
+
+    nodes: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    devices: Counter[str] = field(default_factory=Counter)
+
+    def __add__(self, other: "Fleet") -> "Fleet":
+        return Fleet(self.nodes + other.nodes, self.kinds + other.kinds, self.devices + other.devices)
+
+
 def clusters(user: Person) -> QuerySet[Cluster]:
     """Every cluster by name, with its nodes at hand to be counted."""
     states = Prefetch("nodes", Node.objects.only("cluster", "state"))
@@ -39,10 +53,39 @@ def cluster(user: Person, name: str) -> Cluster:
         raise NotFound(f"There is no cluster {name}.") from error
 
 
-def nodes(user: Person, cluster: Cluster | None = None) -> list[Node]:
+def losses(user: Person) -> QuerySet[Cluster, tuple[int, str, int]]:
+    """Of every cluster, by name: its key, its name, and how many of its nodes are lost."""
+    lost = Count("nodes", filter=Q(nodes__state=NodeState.LOST.value))
+    return shown_to(user, Cluster.objects.order_by("name")).annotate(lost=lost).values_list("pk", "name", "lost")
+
+
+def nodes(user: Person, cluster: Cluster | None = None) -> QuerySet[Node]:
     """The nodes of a cluster, or all, by cluster and name."""
     found = _visible_nodes(user)
-    return list(found if cluster is None else found.filter(cluster=cluster))
+    return found if cluster is None else found.filter(cluster=cluster)
+
+
+def first_nodes(user: Person, *, limit: int) -> QuerySet[Node]:
+    """The first nodes of every cluster."""
+    place = Window(RowNumber(), partition_by=[F("cluster")], order_by="name")
+    return _visible_nodes(user).defer("sample", "holding").annotate(place=place).filter(place__lte=limit)
+
+
+def fleets(user: Person, cluster: Cluster | None = None) -> dict[str, Fleet]:
+    """All nodes in numbers, by the name of their cluster."""
+    held: dict[str | None, set[int]] = defaultdict(set)
+    for node_id, indexes in Replica.objects.filter(held=True).values_list("node_id", "devices"):
+        held[node_id].update(indexes)
+    found: dict[str, Fleet] = defaultdict(Fleet)
+    columns = ("pk", "cluster__name", "state", "dirty", "inventory__devices")
+    for node_id, name, state, dirty, devices in nodes(user, cluster).values_list(*columns):
+        fleet, is_dirty = found[name], {each["device"] for each in dirty if each["left"]}
+        fleet.nodes[state] += 1
+        for device in devices or ():
+            index = device["index"]
+            fleet.kinds[device["kind"]] += 1
+            fleet.devices[_slot_state(state, held=index in held[node_id], dirty=index in is_dirty)] += 1
+    return found
 
 
 def node(user: Person, node_id: str) -> Node:
@@ -60,7 +103,8 @@ def slots(nodes: Iterable[Node]) -> dict[str, list[Slot]]:
     for replica in Replica.objects.filter(held=True, node__in=wanted).select_related("job").order_by("pk"):
         for index in replica.devices:
             holders[replica.node_id, index] = replica
-    return {node.pk: [_slot(node, device, holders) for device in node.devices] for node in wanted}
+    left = {(node.pk, each.device): each.left for node in wanted for each in node.not_used}
+    return {node.pk: [_slot(node, device, holders, left) for device in node.devices] for node in wanted}
 
 
 def node_replicas(node: Node, *, limit: int = 50) -> list[Replica]:
@@ -77,15 +121,22 @@ def _visible_nodes(user: Person) -> QuerySet[Node]:
     return shown_to(user, Node.objects.select_related("cluster").order_by("cluster__name", "name"))
 
 
-def _slot(node: Node, device: Device, holders: dict[tuple[str | None, int], Replica]) -> Slot:
-    holder = holders.get((node.pk, device.index))
-    left = next((each.left for each in node.not_used if each.device == device.index), [])
-    state = "lost" if node.state == NodeState.LOST else "held" if holder else "dirty" if left else "free"
+def _slot(
+    node: Node,
+    device: Device,
+    holders: dict[tuple[str | None, int], Replica],
+    left: dict[tuple[str, int | None], list[str]],
+) -> Slot:
+    holder, names = holders.get((node.pk, device.index)), left.get((node.pk, device.index), [])
     return Slot(
         index=device.index,
         kind=device.kind,
         name=device.name,
-        state=state,
+        state=_slot_state(node.state, held=holder is not None, dirty=bool(names)),
         holder=holder,
-        left=", ".join(left),
+        left=", ".join(names),
     )
+
+
+def _slot_state(node_state: str, *, held: bool, dirty: bool) -> str:
+    return "lost" if node_state == NodeState.LOST else "held" if held else "dirty" if dirty else "free"

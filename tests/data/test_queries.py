@@ -190,7 +190,7 @@ def test_the_device_map(member: User, django_assert_num_queries: Callable[..., o
     kept = make_replica(job, node=silent, index=1, devices=[0])
     make_replica(job, node=idle, index=2, status=ReplicaStatus.EXITED)
     make_replica(job, node=idle, role="ps", devices=[])
-    nodes = machines.nodes(member, cluster)
+    nodes = list(machines.nodes(member, cluster))
     with django_assert_num_queries(1):
         found = machines.slots(nodes)
         names = [slot.holder.job.name for slots in found.values() for slot in slots if slot.holder]

@@ -6,6 +6,7 @@ from html import unescape
 
 import pytest
 from django.test import Client
+from django.urls import reverse
 
 from orchestrator import series
 from orchestrator.models import Cluster, Event, Job, JoinToken, Node, User
@@ -71,6 +72,25 @@ def test_the_table_shows_state_devices_and_load(client_of, viewer: User, yard: C
     assert "50 %" in text
     assert "gone is lost." in text
     assert text.count("38 %") == 1, "a lost node shows no stale load"
+
+
+@pytest.mark.parametrize("name", ["nodes", "cluster"])
+def test_nodes_come_in_pages(client_of, viewer: User, django_assert_max_num_queries, name: str):
+    cluster = make_cluster("wide")
+    for number in range(120):
+        make_node(cluster, f"w{number:03d}", slots=1)
+    client, address = client_of(viewer), reverse(name, args=["wide"] if name == "cluster" else [])
+    with django_assert_max_num_queries(14):
+        second = client.get(address, {"page": "2"})
+    assert [row.node.name for row in second.context["rows"]] == [f"w{number:03d}" for number in range(50, 100)]
+    page = html_of(second)
+    assert "120 nodes" in page
+    assert "51\u2013100 of 120" in page
+    assert 'rel="prev" href="?page=1"' in page
+    assert 'rel="next" href="?page=3"' in page
+    assert "/state/?page=2" in page
+    for beyond, shown in (("9", 20), ("x", 50), ("", 50)):
+        assert len(client.get(address, {"page": beyond}).context["rows"]) == shown
 
 
 def test_the_counts_of_the_side_bar_come_with_every_page_and_its_parts(client_of, viewer: User, yard: Cluster):

@@ -4,11 +4,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from orchestrator import series
 from orchestrator.models import User
+from tests.environment import ON_POSTGRES
 from tests.factories import make_cluster, make_job, make_node, make_replica
 from worker_agent.protocol.states import JobStatus, NodeState
 
@@ -62,6 +65,34 @@ def test_devices_and_attention(client_of: Browser, member: User) -> None:
     assert f"j-{failed.pk}</span>" in page
     assert NASTY not in page
     assert "long ago" not in page
+
+
+def test_counts_are_of_all_and_rows_of_the_first(client_of: Browser, member: User) -> None:
+    now, broken = datetime.now(UTC), {"owner": member, "cluster": make_cluster("hall"), "status": JobStatus.FAILED}
+    for number in range(14):
+        make_node(broken["cluster"], f"n-{number:02d}", state=NodeState.LOST if number > 11 else NodeState.READY)
+        make_job(ended_at=now - timedelta(minutes=number), name=f"fell {number:02d}", **broken)
+    answer = client_of(member).get(reverse("overview"))
+    (shown,) = answer.context["clusters"]
+    assert [node.name for node, _ in shown.nodes] == [f"n-{number:02d}" for number in range(12)]
+    assert (shown.more, shown.devices, shown.counts["lost"], shown.counts["free"]) == (2, 28, 4, 24)
+    assert [tile.note for tile in answer.context["tiles"]][-1] == "of 14 finished"
+    titles = [item.title for item in answer.context["attention"]]
+    assert titles == [f"n-{number} has been silent since" for number in (12, 13)] + [f"fell 0{n}" for n in range(4)]
+    assert answer.context["attention_count"] == 16
+
+
+@pytest.mark.skipif(ON_POSTGRES, reason="reads the plans of SQLite")
+def test_no_query_goes_through_all_jobs(client_of: Browser, member: User) -> None:
+    client = client_of(member)
+    with CaptureQueriesContext(connection) as asked:
+        client.get(reverse("overview"))
+    with connection.cursor() as cursor:
+        for query in asked.captured_queries:
+            if query["sql"].startswith("SELECT"):
+                cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}")
+                through = [row[-1] for row in cursor.fetchall() if row[-1].startswith("SCAN orchestrator_job")]
+                assert not through or "LIMIT 1" in query["sql"], query["sql"]
 
 
 def test_queries_stay_few(

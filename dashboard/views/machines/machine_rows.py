@@ -51,9 +51,8 @@ def devices_in_words(devices: Iterable[Device]) -> str:
     return ", ".join(parts) or "no devices"
 
 
-def devices_total(nodes: Iterable[Node]) -> str:
-    """`64 GPUs, 8 CPU slots` over all nodes."""
-    found = Counter(device.kind for node in nodes for device in node.devices)
+def devices_total(found: Counter[str]) -> str:
+    """`64 GPUs, 8 CPU slots`, from their kinds."""
     return ", ".join(counted(found[kind], NOUNS[kind]) for kind in NOUNS if found[kind]) or "no devices"
 
 

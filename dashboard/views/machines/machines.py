@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 
+from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -14,12 +15,15 @@ from dashboard.views.machines import machine_rows
 from dashboard.views.machines.cluster_form import ClusterForm
 from dashboard.views.once import forget, hand_over, received
 from orchestrator.queries import machines, telemetry
-from orchestrator.queries.rows import Cluster, Node
+from orchestrator.queries.machines import Fleet
+from orchestrator.queries.rows import Cluster
 from orchestrator.services.errors import Invalid
 from orchestrator.services.nodes import joining
 from orchestrator.services.nodes import nodes as node_services
+from worker_agent.protocol.states import NodeState
 
 JOIN = "join_command"
+NODES_SHOWN = 50
 CURVE_S = 900
 CURVE_POINTS = 48
 
@@ -32,9 +36,9 @@ def clusters(request: SignedIn) -> HttpResponse:
     if request.method == "POST" and (created := _registered(request, form)):
         return _with_join_command(request, created)
     found = list(machines.clusters(request.user))
-    nodes = machines.nodes(request.user)
+    fleets = machines.fleets(request.user)
     context = {
-        "clusters": [_summary(each, [node for node in nodes if node.cluster_id == each.pk]) for each in found],
+        "clusters": [_summary(each, fleets.get(each.name, Fleet())) for each in found],
         "form": form,
         "general": form.errors.get("", ""),
         "refused": bool(form.errors),
@@ -72,13 +76,13 @@ def cluster_join(request: SignedIn, name: str) -> HttpResponse:
 @require_safe
 def nodes(request: SignedIn) -> HttpResponse:
     """Every node of every cluster."""
-    return render(request, "dashboard/nodes/page.html", _nodes_state(request, machines.nodes(request.user)))
+    return render(request, "dashboard/nodes/page.html", _nodes_state(request))
 
 
 @require_safe
 def nodes_state(request: SignedIn) -> HttpResponse:
     """The part of the node list that changes."""
-    return render(request, "dashboard/nodes/_state.html", _nodes_state(request, machines.nodes(request.user)))
+    return render(request, "dashboard/nodes/_state.html", _nodes_state(request))
 
 
 def _registered(request: SignedIn, form: ClusterForm) -> Cluster | None:
@@ -99,29 +103,32 @@ def _with_join_command(request: SignedIn, cluster: Cluster) -> HttpResponse:
 
 
 def _cluster_state(request: SignedIn, cluster: Cluster) -> dict[str, object]:
-    nodes = machines.nodes(request.user, cluster)
-    lost = [node for node in nodes if node.state == "lost"]
-    return {**_nodes_state(request, nodes), "cluster": cluster, "lost": lost}
+    lost = machines.nodes(request.user, cluster).filter(state=NodeState.LOST.value)
+    return {**_nodes_state(request, cluster), "cluster": cluster, "lost": lost}
 
 
-def _nodes_state(request: SignedIn, nodes: list[Node]) -> dict[str, object]:
+def _nodes_state(request: SignedIn, cluster: Cluster | None = None) -> dict[str, object]:
+    """A page of the nodes of a cluster, or of all, and what all of them have."""
+    fleet = sum(machines.fleets(request.user, cluster).values(), Fleet())
+    shown = Paginator(machines.nodes(request.user, cluster), NODES_SHOWN).get_page(request.GET.get("page"))
+    nodes = list(shown)
     slots = machines.slots(nodes)
     load = telemetry.load(nodes, names=["cpu_percent"], seconds=CURVE_S, points=CURVE_POINTS)
     curves = {node_id: series["cpu_percent"].values for node_id, series in load.items() if "cpu_percent" in series}
     now = datetime.now(UTC)
     return {
         "rows": [machine_rows.row(node, slots[node.pk], curves.get(node.pk, []), now=now) for node in nodes],
-        "devices_total": machine_rows.devices_total(nodes),
-        "counts": machine_rows.counts(slots),
-        "any_gpu": any(slot.kind == "gpu" for own in slots.values() for slot in own),
+        "shown": shown,
+        "devices_total": machine_rows.devices_total(fleet.kinds),
+        "counts": fleet.devices,
+        "any_gpu": bool(fleet.kinds["gpu"]),
     }
 
 
-def _summary(cluster: Cluster, nodes: list[Node]) -> dict[str, object]:
-    slots = machines.slots(nodes)
+def _summary(cluster: Cluster, fleet: Fleet) -> dict[str, object]:
     return {
         "cluster": cluster,
-        "devices_total": machine_rows.devices_total(nodes),
-        "counts": machine_rows.counts(slots),
-        "lost": sum(node.state == "lost" for node in nodes),
+        "devices_total": machine_rows.devices_total(fleet.kinds),
+        "counts": fleet.devices,
+        "lost": fleet.nodes[NodeState.LOST],
     }
