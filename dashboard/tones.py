@@ -3,8 +3,6 @@
 Templates read it through `|tone` and `{% shape %}`; the browser's modules through what templates printed with it.
 """
 
-from worker_agent.protocol.states import JobStatus, ReplicaStatus
-
 STATES_OF_TONES = {
     "grey": ("submitted", "stopping", "stopped", "free", "assigned", "exited"),
     "teal": ("launching", "starting"),
@@ -16,8 +14,6 @@ STATES_OF_TONES = {
 }
 TONES = {state: colour for colour, states in STATES_OF_TONES.items() for state in states}
 SHAPES = {"completed": "succeeded", "assigned": "submitted", "starting": "launching", "exited": "stopped"}
-# What an event of a job or of a process may lead to.
-EVENT_STATES = tuple(dict.fromkeys([*JobStatus, *ReplicaStatus]))
 # Of a device: from which temperature on.
 HEAT_TONES = ((-273, "blue"), (80, "amber"), (85, "red"))
 

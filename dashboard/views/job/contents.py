@@ -31,7 +31,6 @@ SPARK_POINTS = 60
 RATES = ("loss", "examples_per_s", "step_time_ms", "steps_per_s")
 SHARES = ("accuracy", "acc")
 METRICS_OF_SCRIPT = 4
-LAST = "last reported"
 # The page hands both to `js/job/log.js`, so they are written as both languages read them.
 # What TensorFlow's estimator says of graphs that DTensor has not split yet is no error, whatever its letter.
 ERROR_LINE = re.compile(
@@ -97,6 +96,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
         "timeline": timeline_of(job, attempts, everybody, now=now),
         "restarts": list(zip(restarted, accumulate(int(each.counted) for each in restarted), strict=True)),
         "checkpoints": checkpoints,
+        "events": job_queries.events(job),
         "files": job_queries.artifacts(job),
         "ends_at": now + timedelta(seconds=row.remaining_s) if row.remaining_s is not None else None,
     } | pausing_of(job, checkpoints, first_step=first_step, changeable=changeable)
@@ -227,16 +227,13 @@ def _tiles(job: Job, gang: list[Replica], row: JobRow) -> list[Tile]:
     if is_script:
         return [
             Tile("Time at work", row.lasted if row.began else MISSING, key="time"),
-            *(
-                Tile(_metric_title(name), figure(job.metrics[name]), "", LAST, key=f"of {name}", values=curve(name))
-                for name in shown
-            ),
+            *(_metric_tile(job, name, "last reported", curve(name)) for name in shown),
             *(tile for tile in rates_of_it if tile.figure != MISSING),
         ]
     no_epoch = [] if "loss" in job.metrics else [Tile("Metric of an epoch", MISSING)]
     return [
         _loss_tile(job, next(iter(loss.values()), None), curve("loss")),
-        *([_metric_tile(job, metric, curve(metric))] if metric else no_epoch),
+        *([_metric_tile(job, metric, f"epoch {job.epoch} of {job.epochs}", curve(metric))] if metric else no_epoch),
         *rates_of_it,
     ]
 
@@ -246,19 +243,18 @@ def _loss_tile(job: Job, of_step: float | None, values: list[float]) -> Tile:
     step's."""
     validation = job.metrics.get("val_loss")
     note = "" if validation is None else f"validation {figure(validation)}"
-    if "loss" in job.metrics or of_step is None:
-        mean = figure(job.metrics.get("loss"))
-        return Tile("Loss, mean of an epoch", mean, note=note, key="loss", values=values)
+    if "loss" in job.metrics:
+        mean = figure(job.metrics["loss"])
+        return Tile("Loss, mean of an epoch", mean, note=note, key="of loss", values=values)
     return Tile("Loss of the last step", figure(of_step), note=note, key="loss-of-step", values=values)
 
 
-def _metric_tile(job: Job, name: str, values: list[float]) -> Tile:
+def _metric_tile(job: Job, name: str, note: str, values: list[float]) -> Tile:
     value, share = job.metrics[name], name.removeprefix("val_") in SHARES
     shown, unit = figure(value), ""
     if share:
         shown, unit = f"{value * 100:.1f}" if isinstance(value, int | float) else shown, "%"
-    note = f"epoch {job.epoch} of {job.epochs}"
-    return Tile(_metric_title(name), shown, unit, note, key="metric", values=values)
+    return Tile(_metric_title(name), shown, unit, note, key=f"of {name}", values=values)
 
 
 def _metric_title(name: str) -> str:

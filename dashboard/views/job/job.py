@@ -9,7 +9,6 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.downloads import attachment, bytes_attachment
 from dashboard.requests import SignedIn
-from dashboard.tones import EVENT_STATES
 from dashboard.views.answers import View, page
 from dashboard.views.job.contents import ERROR_LINE, WARNING_LINE, printed_lines, state_of
 from dashboard.views.job.settings import settings_of
@@ -22,7 +21,6 @@ from orchestrator.services.jobs import deleting
 from orchestrator.services.jobs import jobs as job_services
 
 LINES_PRINTED = 100
-EVENTS_PRINTED = 200
 LOG_SLICE_BYTES = 512_000
 
 
@@ -33,8 +31,6 @@ def job(request: SignedIn, job_id: int) -> HttpResponse:
     found = job_queries.get(request.user, job_id)
     context = state_of(found, request.user) | {
         "settings": settings_of(found),
-        "events": job_queries.events(found, limit=EVENTS_PRINTED),
-        "event_states": EVENT_STATES,
         "lines": printed_lines(found, limit=LINES_PRINTED),
         "error_line": ERROR_LINE.pattern,
         "warning_line": WARNING_LINE.pattern,

@@ -29,9 +29,9 @@ export function swap(fresh) {
     open = $$("details[open]", old).length;
   const targets = (root) => $$("a, button, input, select, summary, [tabindex]", root),
     at = inside ? targets(old).indexOf(had) : -1;
-  const scrolled = old.scrollLeft;
+  const { scrollLeft, scrollTop } = old;
   old.replaceWith(fresh);
-  fresh.scrollLeft = scrolled;
+  Object.assign(fresh, { scrollLeft, scrollTop });
   if (open) for (const d of $$("details", fresh)) d.open = true;
   if (inside)
     ((had.id && document.getElementById(had.id)) || targets(fresh)[at] || document.getElementById("main"))?.focus({

@@ -1,6 +1,6 @@
 // The job page, alive: one socket brings a snapshot, then what is newer. Numbers travel in the events; when the state
 // changes, the printed parts are fetched again.
-import { $, $$, make } from "../base/dom.js";
+import { $, $$ } from "../base/dom.js";
 import { bytes, clock, figure, group, localTimes, num, percent, replicaName, span } from "../base/format.js";
 import { painter, say, setText } from "../base/live.js";
 import { refresher, swapAll } from "../base/parts.js";
@@ -12,7 +12,10 @@ import { logViewer } from "./log.js";
 
 const RECENT_S = 900,
   AFTER_S = 10,
-  QUIET_MS = 60_000;
+  QUIET_MS = 60_000,
+  MOST_TOLD = 4,
+  PRINTED = ["replicas", "artifact", "checkpoints", "event"],
+  SHARE = /^(val_)?(acc|accuracy)$/;
 
 const page = $("[data-job]"),
   isRecipe = page.dataset.kind === "recipe",
@@ -36,21 +39,12 @@ function readRows() {
 }
 const placeOf = (replica) => places.get(replica) ?? (+replica.split(":")[1] || 0);
 readRows();
-// One TF_CONFIG at a time: that of the chosen replica, also after the part was fetched again.
-let chosen = $("#tf-replica")?.value;
-function showTfConfig() {
-  const choice = $("#tf-replica");
-  if (!choice) return;
-  if ([...choice.options].some((o) => o.value === chosen)) choice.value = chosen;
-  chosen = choice.value;
-  for (const p of $$("[data-tf-of]")) p.hidden = p.dataset.tfOf !== chosen;
+// One TF_CONFIG at a time, see `app.js`: that of the chosen replica, also after the part was fetched again.
+const choice = () => $("#tf-replica");
+function showTfConfig(of) {
+  if ([...(choice()?.options ?? [])].some((o) => o.value === of)) choice().value = of;
+  choice()?.dispatchEvent(new Event("input", { bubbles: true }));
 }
-addEventListener("input", (e) => {
-  if (e.target.id === "tf-replica") {
-    chosen = e.target.value;
-    showTfConfig();
-  }
-});
 showTfConfig();
 const log = logViewer($(".ty-log"), placeOf),
   charts = jobCharts({
@@ -69,10 +63,11 @@ const paint = painter(() => {
 });
 const renew = refresher(page.dataset.state, {
   put(parts) {
-    const fresh = swapAll(parts);
+    const chosen = choice()?.value,
+      fresh = swapAll(parts);
     if (!fresh.length) return;
     readRows();
-    showTfConfig();
+    showTfConfig(chosen);
     paint();
     log.replicas(rows().map((r) => r.dataset.replica));
     if (!fresh.some((part) => part.id === "job-head")) return;
@@ -119,31 +114,10 @@ function addSample(node, sample) {
   for (const [name, v] of Object.entries(values)) load.add(name, node, 1, [at], [num(v)]);
   load.forget(at - RECENT_S);
 }
-function addEvent(event) {
-  const list = $("[data-events]");
-  if ($(`[data-event="${+event.id}"]`, list)) return;
-  const at = new Date(event.at),
-    state = event.event_kind.slice(event.event_kind.indexOf("_") + 1);
-  const mark =
-    $(`[data-state="${CSS.escape(state)}"]`, $("#event-marks").content)?.cloneNode(true) ??
-    make("span", { class: "ty-status" });
-  // Two events may arrive the other way round: each has its place by its number.
-  const after = $$("[data-event]", list).find((el) => +el.dataset.event > +event.id) ?? null;
-  list.insertBefore(
-    make(
-      "li",
-      { "data-event": event.id },
-      make("time", { datetime: event.at, "data-when": "clock", title: at.toLocaleString() }, clock(at)),
-      mark,
-      make("p", { class: "small p-clamp", title: event.text }, event.text),
-    ),
-    after,
-  );
-}
-
 const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
   snapshot(data) {
-    const stale = job || data.job.revision !== +page.dataset.revision;
+    const printed = $("#event-list li:last-child")?.dataset.event,
+      stale = job || data.job.revision !== +page.dataset.revision || +printed !== data.events.at(-1)?.id;
     applyJob(data.job);
     store.clear();
     load.clear();
@@ -154,14 +128,13 @@ const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
     cursors = Object.fromEntries(Object.entries(data.cursors).map(([id, c]) => [id, c.trainer ?? 0]));
     logEnds = { ...data.log_ends };
     log.reset(data.log);
-    for (const each of data.events) addEvent(each);
     if (stale) renew();
     paint();
   },
   events(events) {
     for (const e of events) {
       if (e.kind === "job") applyJob(e.job);
-      if (e.kind === "replicas" || e.kind === "artifact" || e.kind === "checkpoints") renew();
+      if (PRINTED.includes(e.kind)) renew();
       if (e.kind === "points") {
         const have = cursors[e.replica_id] ?? 0;
         if (e.start > have) return feedOfJob.again();
@@ -178,7 +151,6 @@ const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
           if (e.attempt === job.attempt) log.add(e);
         }
       }
-      if (e.kind === "event") addEvent(e);
       if (e.kind === "sample" && !job.ended_at) {
         addSample(e.node_id, e.sample);
         for (const b of e.replicas ?? []) beats[b.replica_id] = b;
@@ -210,10 +182,7 @@ function figures() {
     put("left", span(job.remaining_s));
     put("ends", clock(new Date(Date.now() + job.remaining_s * 1000)));
   }
-  if (isRecipe) {
-    losses();
-    metric();
-  } else told();
+  metrics();
   const rates = all("examples_per_s"),
     times = all("step_time_ms"),
     steps = all("steps_per_s");
@@ -241,44 +210,36 @@ function processes() {
     if (ms != null) setText($("[data-live=ms]", row), `${ms.toFixed(1)} ms`);
   }
 }
-// What a script has told, last reported: the server prints a tile for each.
-const MOST_TOLD = 4;
-function told() {
-  const tiles = $$('#job-run .ty-metric-figure [data-live^="of "]'),
-    missing = tiles.length < Math.min(MOST_TOLD, Object.keys(job.metrics).length),
-    unsaid = (job.step && !$('#job-run [data-live="step"]')) || (job.total_steps && !$('#job-run [data-live="pct"]'));
-  if (job.status === "running" && (missing || unsaid)) renew();
-  for (const tile of tiles) setText(tile, figure(num(job.metrics[tile.dataset.live.slice(3)])));
+// A tile for each metric, the server prints it: of a recipe the means of the last epoch, of a script what it reported last.
+// Until a recipe's first epoch has ended, its loss is the last step's.
+function metrics() {
+  const { metrics, step, total_steps, epoch, epochs, status } = job,
+    tiles = $$('#job-run .ty-metric-figure [data-live^="of "]'),
+    due = isRecipe ? +("loss" in metrics) + !!metricNames().length : Math.min(MOST_TOLD, Object.keys(metrics).length),
+    unsaid = (step && !$('#job-run [data-live="step"]')) || (total_steps && !$('#job-run [data-live="pct"]'));
+  if (status === "running" && (tiles.length < due || unsaid)) renew();
+  put("loss-of-step", figure(store.replicas("loss").map((r) => store.last("loss", r))[0]));
+  for (const tile of tiles) {
+    const name = tile.dataset.live.slice(3),
+      v = num(metrics[name]);
+    setText(tile, SHARE.test(name) && Number.isFinite(v) ? (v * 100).toFixed(1) : figure(v));
+    if (!isRecipe) continue;
+    const note =
+      name !== "loss"
+        ? `epoch ${epoch} of ${epochs}`
+        : "val_loss" in metrics
+          ? `validation ${figure(num(metrics.val_loss))}`
+          : "";
+    setText($(".ty-metric-note", tile.closest(".ty-metric")), note);
+  }
   if (job.started_at && !job.ended_at) put("time", span((Date.now() - Date.parse(job.started_at)) / 1000));
-}
-// The first tile is the mean over the last epoch, as in lists and REST; until an epoch has ended, the last step's.
-function losses() {
-  const { loss: mean, val_loss: validation } = job.metrics,
-    step = store.replicas("loss").map((r) => store.last("loss", r))[0];
-  if (step !== undefined) put("loss-of-step", figure(step));
-  if (validation !== undefined) put("loss-note", `validation ${figure(num(validation))}`);
-  if (mean === undefined) return;
-  if ($('#job-run [data-live="loss-of-step"]')) return renew();
-  put("loss", figure(num(mean)));
-}
-// The second tile is named by the server; a new job has none until its first epoch ends, and then fetches it.
-function metric() {
-  const names = metricNames(),
-    name = names.find((n) => n.startsWith("val_")) ?? names[0];
-  if (!name) return;
-  if (job.status === "running" && $("#job-run .ty-strip") && !$('#job-run [data-live="metric"]')) return renew();
-  const v = num(job.metrics[name]),
-    share = /^(val_)?(acc|accuracy)$/.test(name);
-  put("metric", share && Number.isFinite(v) ? (v * 100).toFixed(1) : figure(v));
-  put("metric-note", `epoch ${job.epoch} of ${job.epochs}`);
 }
 addEventListener("click", (e) => {
   const of = e.target.closest("[data-log-of]"),
     first = e.target.closest("[data-first-error]");
   if (of) {
     log.choose(of.dataset.logOf);
-    chosen = of.dataset.logOf;
-    showTfConfig();
+    showTfConfig(of.dataset.logOf);
   }
   if (first) log.choose("", true);
 });
