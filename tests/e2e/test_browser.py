@@ -156,6 +156,7 @@ def test_a_job_runs_to_success_before_ones_eyes(
     expect(loss).to_be_visible(timeout=RUNS_S)
     expect(head.get_by_text("Succeeded")).to_be_visible(timeout=RUNS_S)
     assert page.evaluate(SHIFT) <= 0.02
+    expect(page.locator("#event-list").get_by_text("The training completed.")).to_be_visible()
     live = page.locator("[data-chart]").evaluate_all(CHARTS)
     page.reload()
     expect(page.locator("[data-chart]")).to_have_count(len(live))

@@ -30,7 +30,7 @@ SERIES_COLOURS = 8
 SPARK_POINTS = 60
 RATES = ("loss", "examples_per_s", "step_time_ms", "steps_per_s")
 SHARES = ("accuracy", "acc")
-METRICS_OF_SCRIPT = 4
+TOLD_BY_SCRIPT = 4
 # The page hands both to `js/job/log.js`, so they are written as both languages read them.
 # What TensorFlow's estimator says of graphs that DTensor has not split yet is no error, whatever its letter.
 ERROR_LINE = re.compile(
@@ -181,7 +181,7 @@ def _tiles(job: Job, gang: list[Replica], row: JobRow) -> list[Tile]:
     """A recipe's are all there from the beginning; a script's are those that it has told, beside its time."""
     is_script, metric = job.typed_spec.kind is Kind.SCRIPT, _headline_metric(job.metrics)
     told_by_leader = {f"step_time_ms/{replica_name(str(each))}": str(each) for each in gang}
-    shown = list(job.metrics)[:METRICS_OF_SCRIPT] if is_script else [metric] if metric else []
+    shown = list(job.metrics)[:TOLD_BY_SCRIPT] if is_script else [metric] if metric else []
     names_wanted = [*RATES, *told_by_leader, *shown]
     series = telemetry.series(job, names=names_wanted, points=SPARK_POINTS)
     names = {str(replica) for replica in gang}
@@ -225,11 +225,9 @@ def _tiles(job: Job, gang: list[Replica], row: JobRow) -> list[Tile]:
         ),
     ]
     if is_script:
-        return [
-            Tile("Time at work", row.lasted if row.began else MISSING, key="time"),
-            *(_metric_tile(job, name, "last reported", curve(name)) for name in shown),
-            *(tile for tile in rates_of_it if tile.figure != MISSING),
-        ]
+        told = [_metric_tile(job, name, "last reported", curve(name)) for name in shown]
+        told += [tile for tile in rates_of_it if tile.figure != MISSING]
+        return [Tile("Time at work", row.lasted if row.began else MISSING, key="time"), *told[:TOLD_BY_SCRIPT]]
     no_epoch = [] if "loss" in job.metrics else [Tile("Metric of an epoch", MISSING)]
     return [
         _loss_tile(job, next(iter(loss.values()), None), curve("loss")),

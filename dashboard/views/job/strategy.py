@@ -16,6 +16,8 @@ from worker_agent.protocol.job.choices import Sharding
 from worker_agent.protocol.job.strategies import label, row_named
 from worker_agent.protocol.states import Role
 
+# What one process on one device tells as well.
+OF_ANY_JOB = {"Keras", "Peak memory", "Replicas in sync", "Data"}
 ROWS_SHOWN = 40
 UNSHARDED = "unsharded"
 TEXT_CHARS = 300
@@ -53,7 +55,7 @@ class Table:
 
 @dataclass(frozen=True)
 class StrategyPanel:
-    """Everything the panel prints; falsy while no process has told more than its Keras and memory."""
+    """Everything the panel prints; falsy while it would say nothing particular."""
 
     title: str
     summary: str
@@ -61,7 +63,7 @@ class StrategyPanel:
     tables: list[Table] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.tables or {name for name, _ in self.rows} - {"Keras", "Peak memory"})
+        return bool(self.tables or {name for name, _ in self.rows} - OF_ANY_JOB)
 
 
 def strategy_panel(job: Job, gang: list[Replica]) -> StrategyPanel:

@@ -6,7 +6,7 @@ import { painter, say, setText } from "./base/live.js";
 import { refresher } from "./base/parts.js";
 import { feed } from "./base/socket.js";
 import { Chart, drawAll } from "./charts/chart.js";
-import { Line } from "./charts/series.js";
+import { Line, readings } from "./charts/series.js";
 
 const head = $("#node-head"),
   NODE = head.dataset.node,
@@ -93,16 +93,7 @@ function device(gpu) {
 const plan = painter(paint);
 function sample(s) {
   latest = s;
-  const one = {
-    cpu_percent: s.cpu_percent,
-    memory_used_bytes: s.memory_used_bytes,
-    network_sent_bps: s.network_sent_bps,
-    network_received_bps: s.network_received_bps,
-  };
-  for (const [name, value] of Object.entries(one)) add(name, [s.at], [value]);
-  for (const gpu of s.gpus)
-    for (const what of ["utilisation", "memory_bytes", "temperature", "power_w"])
-      add(`gpu${gpu.index}_${what}`, [s.at], [gpu[what]]);
+  for (const [name, value] of readings(s)) add(name, [s.at], [value]);
   heard(document);
   plan();
 }

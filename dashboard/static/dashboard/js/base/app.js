@@ -2,7 +2,6 @@
 import { $, $$ } from "./dom.js";
 import { localTimes } from "./format.js";
 import { live } from "./live.js";
-import { palette } from "./palette.js";
 import { complain, tendPrinted, toast } from "./toast.js";
 
 const root = document.documentElement;
@@ -26,7 +25,7 @@ function drawer(on) {
 const actions = {
   theme,
   keys: () => open("keys"),
-  palette: () => palette(actions),
+  palette: async () => (await import("./palette.js")).palette(actions),
   live: () => live.toggle(),
   menu: () => drawer(!$("#side").classList.contains("is-open")),
 };

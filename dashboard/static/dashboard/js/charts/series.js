@@ -140,6 +140,16 @@ export function takeTurns(lines) {
 // within an attempt: one number orders them all, the attempt before the point.
 export const order = (attempt, incarnation = 0) => attempt + incarnation / 1e6;
 
+const OF_GPU = ["utilisation", "memory_bytes", "temperature", "power_w"];
+// What a node's sample says, by the name of its series.
+export const readings = (sample) => [
+  ...["cpu_percent", "memory_used_bytes", "network_sent_bps", "network_received_bps"].map((name) => [
+    name,
+    sample[name],
+  ]),
+  ...(sample.gpus ?? []).flatMap((gpu) => OF_GPU.map((name) => [`gpu${gpu.index}_${name}`, gpu[name]])),
+];
+
 // name → replica → order → Line.
 export class Store {
   constructor() {

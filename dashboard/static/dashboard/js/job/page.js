@@ -5,7 +5,7 @@ import { bytes, clock, figure, group, localTimes, num, percent, replicaName, spa
 import { painter, say, setText } from "../base/live.js";
 import { refresher, swapAll } from "../base/parts.js";
 import { feed } from "../base/socket.js";
-import { order, Store } from "../charts/series.js";
+import { order, readings, Store } from "../charts/series.js";
 import { jobCharts } from "./charts.js";
 import { gantt } from "./gantt.js";
 import { logViewer } from "./log.js";
@@ -105,14 +105,8 @@ function addLoad(name, node, { times, values }) {
     );
 }
 function addSample(node, sample) {
-  const at = sample.at,
-    values = { cpu_percent: sample.cpu_percent, memory_used_bytes: sample.memory_used_bytes };
-  for (const g of sample.gpus ?? []) {
-    values[`gpu${g.index}_utilisation`] = g.utilisation;
-    values[`gpu${g.index}_memory_bytes`] = g.memory_bytes;
-  }
-  for (const [name, v] of Object.entries(values)) load.add(name, node, 1, [at], [num(v)]);
-  load.forget(at - RECENT_S);
+  for (const [name, v] of readings(sample)) load.add(name, node, 1, [sample.at], [num(v)]);
+  load.forget(sample.at - RECENT_S);
 }
 const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
   snapshot(data) {
