@@ -228,7 +228,7 @@ def _tiles(job: Job, gang: list[Replica], row: JobRow) -> list[Tile]:
         told = [_metric_tile(job, name, "last reported", curve(name)) for name in shown]
         told += [tile for tile in rates_of_it if tile.figure != MISSING]
         return [Tile("Time at work", row.lasted if row.began else MISSING, key="time"), *told[:TOLD_BY_SCRIPT]]
-    no_epoch = [] if "loss" in job.metrics else [Tile("Metric of an epoch", MISSING)]
+    no_epoch = [] if job.epoch > 1 else [Tile("Metric of an epoch", MISSING)]
     return [
         _loss_tile(job, next(iter(loss.values()), None), curve("loss")),
         *([_metric_tile(job, metric, f"epoch {job.epoch} of {job.epochs}", curve(metric))] if metric else no_epoch),

@@ -19,6 +19,9 @@ const KNOWN = {
   },
   step_time_ms: { order: 21, title: "Step time", unit: "ms", format: "ms", tools: "smooth table" },
   steps_per_s: { order: 22, title: "Steps per second", format: "rate", zero: true, tools: "smooth table" },
+  ...Object.fromEntries(
+    ["staleness", "staleness_max", "bubble"].map((name) => [name, { order: 24, tools: "smooth table" }]),
+  ),
   learning_rate: { order: 23, title: "Learning rate", tools: "log table", sparse: true },
 };
 const NODE = {

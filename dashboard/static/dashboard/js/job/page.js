@@ -53,7 +53,7 @@ const log = logViewer($(".ty-log"), placeOf),
     placeOf,
     nodeNames,
     early: () => !job || (!job.ended_at && !(Date.now() - Date.parse(job.started_at) > QUIET_MS)),
-    coming: () => isRecipe && job && !job.ended_at && (!("loss" in job.metrics) || metricNames().length > 0),
+    coming: () => isRecipe && job && !job.ended_at && (job.epoch < 2 || metricNames().length > 0),
   });
 const paint = painter(() => {
   charts.draw();
