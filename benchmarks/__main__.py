@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from benchmarks import first_step, log_cost, loop, point_latency
+from benchmarks import first_step, history, log_cost, loop, point_latency
 from benchmarks.measure import HEAD, Line
 
 BENCHMARKS: dict[str, Callable[[], Iterable[Line]]] = {
     "log_cost": log_cost.run,
     "point_latency": point_latency.run,
     "first_step": first_step.run,
+    "history": history.run,
     "loop": loop.run,
 }
 QUICK: dict[str, Callable[[], Iterable[Line]]] = {"loop": partial(loop.run, rounds=loop.ROUNDS_QUICK)}
