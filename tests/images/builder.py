@@ -3,14 +3,18 @@
 Everything stays in `.images/`, so that the next build only does what has changed. `make clean` removes it.
 """
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.environment import ROOT
+from tests.faults.installation.leftovers import take_down
 
 STORE = ROOT / ".images"
 BASE = "localhost/trainyard-base"
@@ -27,6 +31,17 @@ def unavailable() -> str:
         return "building images needs root"
     missing = [name for name in ("buildah", "debootstrap", "docker-compose", "tini-static") if not shutil.which(name)]
     return f"{', '.join(missing)} not installed" if missing else ""
+
+
+@contextlib.contextmanager
+def in_use() -> Iterator[None]:
+    """Keep the store to this run, and give back what a run that was killed has left there and in the network."""
+    STORE.mkdir(exist_ok=True)
+    with (STORE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        take_down()
+        buildah("rm", "--all")
+        yield
 
 
 def buildah(*words: str | Path) -> str:

@@ -109,17 +109,16 @@ class Container:
         self.first.kill()
         self._ended()
 
-    def stop(self) -> tuple[bool, float]:
-        """What `docker stop` does; whether it ended by itself within its time, and after how many seconds."""
-        begun = time.monotonic()
+    def stop(self) -> bool:
+        """What `docker stop` does; whether it ended by itself within its time."""
         self.first.send_signal(signal.Signals[self._config.get("StopSignal") or "SIGTERM"])
         try:
             self.process.wait(self.service.stop_grace_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            return False, self.service.stop_grace_s
+            return False
         self._ended()
-        return True, time.monotonic() - begun
+        return True
 
     def remove(self) -> None:
         """End it and give its file system back."""

@@ -47,7 +47,6 @@ class Production(AbstractContextManager["Production"]):
         self.password = secrets.token_hex(10)
         self.pages = httpx.Client(base_url=self.url, timeout=20, trust_env=False)
         self.containers: dict[str, Container] = {}
-        self.seconds: dict[str, float] = {}
 
     def __enter__(self) -> "Production":
         try:
@@ -95,13 +94,11 @@ class Production(AbstractContextManager["Production"]):
         health = container.service.health
         if health is None:
             return
-        begun = time.monotonic()
         until(
             lambda: self._lives(container) and container.check_health()[0],
             within_s=health.start_period_s + health.retries * (health.interval_s + health.timeout_s),
             what=lambda: f"{name} is not healthy: {container.check_health()[1]}\n{container.log[-3000:]}",
         )
-        self.seconds.setdefault(f"{name} healthy", time.monotonic() - begun)
 
     def restart(self, name: str) -> None:
         """What the restart policy does after a crash."""
@@ -149,14 +146,12 @@ class Production(AbstractContextManager["Production"]):
         return until(reached, within_s=within_s, what=lambda: str(self.get(f"/jobs/{job_id}")))
 
     def _build(self) -> None:
-        begun = time.monotonic()
         targets = {service.image: service.target for service in self.services().values()}
         for image, target in targets.items():
             if target:
                 builder.build(image, ROOT, target)
             else:
                 builder.build(image, Path(__file__).with_name("stand_ins"), image.split(":")[0])
-        self.seconds["images built"] = time.monotonic() - begun
 
     def _holds(self, name: str, condition: str) -> bool:
         """Whether a service that another needs is as far as it asks for."""

@@ -23,8 +23,10 @@ from orchestrator.management.commands import alive
 from orchestrator.models import ServiceBeat
 from tests.environment import ROOT, child_environment
 from tests.waiting import wait_until
+from worker_agent.machine.files import locked
 
-CELERY: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]["celery"]
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+CELERY = SERVICES["celery"]
 
 
 class Lists(redis.Redis):
@@ -130,3 +132,17 @@ def test_the_health_check_of_compose_tells_whether_the_worker_of_compose_works(e
         worker.send_signal(signal.SIGCONT)
         worker.terminate()
         worker.wait()
+
+
+def test_the_health_check_of_an_agent_looks_at_its_lock_and_leaves_it_alone(tmp_path: Path) -> None:
+    _shell, line = SERVICES["agent-1"]["healthcheck"]["test"]
+    line = line.replace("$$", "$").replace("/var/lib/trainyard-agent", str(tmp_path))
+
+    def check() -> int:
+        return subprocess.run(["sh", "-c", line], capture_output=True, check=False).returncode
+
+    assert check() != 0
+    assert not list(tmp_path.iterdir())
+    with locked(tmp_path / "agent.lock"):
+        assert check() == 0
+    assert check() != 0
