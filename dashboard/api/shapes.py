@@ -33,9 +33,9 @@ class Code(Schema):
     `git`."""
 
     filename: str = Field(default="recipe.py", description="Ends in .py or .zip.")
-    text: str | None = None
-    content_base64: str | None = None
-    sha256: str | None = None
+    text: str | None = Field(default=None, description="The text of one .py file.")
+    content_base64: str | None = Field(default=None, description="The file's bytes, in base64.")
+    sha256: str | None = Field(default=None, description="Of a program that the server has, in hexadecimal digits.")
     git: GitSource | None = None
     entry: str | None = Field(default=None, description="The file to run, inside an archive or repository.")
 
@@ -46,7 +46,7 @@ def _asked(row: Row) -> tuple[Any, Any]:
     said = (
         row.help,
         " ".join(f"{option}: {option.help}" for option in row.options if option.help),
-        f"In {row.unit}." if row.unit else "",
+        f"Unit: {row.unit}." if row.unit else "",
         f"By default {default_in_words(row)}." if varies else "",
         f"Read under {', '.join(readers_of(row.name))}." if row.name in PARTICULAR else "",
         f"Of a {row.only} only." if row.only else "",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from django.template.defaultfilters import pluralize
 
 from dashboard.forms import JobForm
-from dashboard.labels import in_labels
+from dashboard.labels import LABELS, in_labels
 from dashboard.templatetags.trainyard import group
 from orchestrator.domain.job.batching import BatchPlan
 from orchestrator.domain.placement.planning import NodeView, PlannedReplica
@@ -162,9 +162,11 @@ def _verdict(found: Checked) -> tuple[str, str]:
         return "green", f"{counted(devices, 'device')} on {counted(nodes, 'node')}, starts at once."
     if found.waiting_for:
         return "amber", f"Has to wait: {found.waiting_for}"
-    impossible = [in_labels(error.message) for error in found.errors if error.field in PLACE_FIELDS]
+    impossible = [
+        f"{LABELS[each.field]}: {in_labels(each.message)}" for each in found.errors if each.field in PLACE_FIELDS
+    ]
     if impossible:
-        return "red", f"Cannot be placed: {impossible[0]}"
+        return "red", f"Cannot be placed. {impossible[0]}"
     return "", ""
 
 

@@ -94,7 +94,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         "One per line. Each node installs them for the job, from its own package index.",
     ] = ""
     strategy: Annotated[Strategy, Field("Strategy", "strategy", control="choices")]
-    cluster: Annotated[str, _devices("Cluster", control="select", rebuilds=True)]
+    cluster: Annotated[str, _devices("Cluster", control="select", rebuilds=True), "Its nodes run the job."]
     tpu: Annotated[
         str,
         Meta(max_length=200),
