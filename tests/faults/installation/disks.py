@@ -45,9 +45,12 @@ class Disk:
             os.close(descriptor)
 
     def recover(self) -> None:
-        """Mounted again, as after a power cut; whoever had it open has to be gone."""
+        """Mounted again, as after a power cut; whoever had it open has to be gone. A container or another mount
+        namespace that was made meanwhile holds the dead file system, which is then mounted again: a copy is not."""
         umount = partial(subprocess.run, ["umount", str(self._folder)], capture_output=True, check=False)
         wait_until(lambda: not umount().returncode, UNMOUNT_LIMIT_S, f"{self._folder} is free")
+        copied = shutil.copy(self._image, self._image.with_suffix(".copy"))
+        Path(copied).replace(self._image)
         self._mount()
 
     def unmount(self) -> None:
