@@ -152,6 +152,7 @@ class Production(AbstractContextManager["Production"]):
                 builder.build(image, ROOT, target)
             else:
                 builder.build(image, Path(__file__).with_name("stand_ins"), image.split(":")[0])
+        builder.buildah("rmi", "--prune")  # what earlier builds made and these did not use
 
     def _holds(self, name: str, condition: str) -> bool:
         """Whether a service that another needs is as far as it asks for."""
