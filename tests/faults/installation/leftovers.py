@@ -64,9 +64,13 @@ def processes_in(home: Path) -> dict[psutil.Process, str]:
 
 
 def groups_in(home: Path) -> list[Path]:
-    """The control groups of the training processes that were launched there; some may be gone."""
-    shims = (home / "disks").glob("*/replicas/*/shim.json")
-    return [Path(group) for shim in shims if (group := json.loads(shim.read_text()).get("group"))]
+    """The control groups of the training processes that were launched there, as far as its disks still answer; some
+    may be gone."""
+    found = []
+    for shim in (home / "disks").glob("*/replicas/*/shim.json"):
+        with contextlib.suppress(OSError):
+            found.append(json.loads(shim.read_text()).get("group"))
+    return [Path(group) for group in found if group]
 
 
 def mounts_in(home: Path) -> list[str]:
