@@ -135,7 +135,8 @@ class Agent:
                     try:
                         self._journal.record(launch)
                     except OSError as error:
-                        self._carry_out(self._core.handle(core.LaunchNotRecorded(launch, str(error))))
+                        log.warning("a launch could not be recorded", job=launch.job_id, error=str(error))
+                        self._carry_out(self._core.handle(core.LaunchNotRecorded(launch)))
                         return
                 case core.ShipStreams(key):
                     self._shipper.add(key, self._journal.spool(key))
@@ -155,8 +156,8 @@ class Agent:
                 case core.RemoveReplica(key):
                     self._shipper.drop(key)
                     self._journal.remove(key)
-                case core.SendAck(command_id, refused):
-                    ack = Ack(node_id=self._identity.node_id, command_id=command_id, refused=refused)
+                case core.SendAck(command_id):
+                    ack = Ack(node_id=self._identity.node_id, command_id=command_id)
                     self._shipper.report(ack)
                 case Probe() as probe:
                     self._prober.begin(probe)

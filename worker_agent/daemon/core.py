@@ -76,10 +76,9 @@ class ArtifactsUploaded(msgspec.Struct, frozen=True):
 
 
 class LaunchNotRecorded(msgspec.Struct, frozen=True):
-    """The journal could not be written, so the launch was not taken."""
+    """The journal could not be written, so the launch was not taken: it is sent again, or given up after a while."""
 
     launch: Launch
-    reason: str
 
 
 class ShutdownRequested(msgspec.Struct, frozen=True):
@@ -143,10 +142,9 @@ class RemoveReplica(msgspec.Struct, frozen=True):
 
 
 class SendAck(msgspec.Struct, frozen=True):
-    """Tell the control plane that the command was taken, or why not."""
+    """Tell the control plane that the command was taken."""
 
     command_id: int
-    refused: str = ""
 
 
 Instruction = (
@@ -199,9 +197,9 @@ class Core:
                 if (replica := self.held.get(key)) is not None:
                     replica.is_uploaded = True
                 return []
-            case LaunchNotRecorded(launch, reason):
+            case LaunchNotRecorded(launch):
                 del self.held[key_of(launch)]
-                return [SendAck(launch.command_id, f"the node could not write its journal: {reason}")]
+                return []
             case ShutdownRequested(end_replicas):
                 self._is_leaving = True
                 running = [held.launch for held in self.held.values() if held.launch and not held.has_ended]

@@ -111,7 +111,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True, tag="ack"):
-    """A command arrived and was journalled, or was refused with a reason ("" when taken)."""
+    """A command arrived and was journalled. `refused`: why not, from an agent of the version before."""
 
     node_id: str
     command_id: int
