@@ -46,14 +46,16 @@ function showTfConfig(of) {
   choice()?.dispatchEvent(new Event("input", { bubbles: true }));
 }
 showTfConfig();
+// Whether what was not heard of yet may still be on its way.
+const early = () => !job || (!job.ended_at && !(Date.now() - Date.parse(job.started_at) > QUIET_MS));
 const log = logViewer($(".ty-log"), placeOf),
   charts = jobCharts({
     store,
     load,
     placeOf,
     nodeNames,
-    early: () => !job || (!job.ended_at && !(Date.now() - Date.parse(job.started_at) > QUIET_MS)),
-    coming: () => isRecipe && job && !job.ended_at && (job.epoch < 2 || metricNames().length > 0),
+    early,
+    coming: () => isRecipe && job && !job.ended_at && (job.epoch < 2 || early() || metricNames().length > 0),
   });
 const paint = painter(() => {
   charts.draw();
