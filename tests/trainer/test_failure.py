@@ -20,27 +20,27 @@ def raised(error: Exception) -> Exception:
     return caught.value
 
 
+def raised_in(file: Path, text: str, function: str) -> BaseException:
+    """What `function` raises, of a program with this text in this file."""
+    file.write_text(text)
+    scope: dict[str, Any] = {}
+    exec(compile(text, str(file), "exec"), scope)
+    with pytest.raises(Exception) as caught:  # noqa: PT011  which one, the test says
+        scope[function]()
+    return caught.value
+
+
 def test_the_users_own_line_is_named(tmp_path: Path) -> None:
-    recipe = tmp_path / "recipe.py"
-    recipe.write_text("def build_model():\n    return {}['units']\n")
-    scope: dict[str, object] = {}
-    exec(compile(recipe.read_text(), str(recipe), "exec"), scope)
-    with pytest.raises(KeyError) as caught:
-        scope["build_model"]()  # type: ignore[operator]
-    failure = failure_of(caught.value, code=tmp_path, gang_size=1)
+    text = "def build_model():\n    return {}['units']\n"
+    failure = failure_of(raised_in(tmp_path / "recipe.py", text, "build_model"), code=tmp_path, gang_size=1)
     assert failure.message == "KeyError: 'units' (in recipe.py, line 2, build_model)"
     assert failure.cause is Cause.EXCEPTION
     assert "Traceback" in failure.traceback
 
 
 def test_the_name_that_may_have_been_meant_is_told(tmp_path: Path) -> None:
-    program = tmp_path / "train.py"
-    program.write_text("class Metric:\n    def reset_state(self): ...\n\ndef main():\n    Metric().reset_states()\n")
-    scope: dict[str, object] = {}
-    exec(compile(program.read_text(), str(program), "exec"), scope)
-    with pytest.raises(AttributeError) as caught:
-        scope["main"]()  # type: ignore[operator]
-    failure = failure_of(caught.value, code=tmp_path, gang_size=1)
+    text = "class Metric:\n    def reset_state(self): ...\n\ndef main():\n    Metric().reset_states()\n"
+    failure = failure_of(raised_in(tmp_path / "train.py", text, "main"), code=tmp_path, gang_size=1)
     said = "AttributeError: 'Metric' object has no attribute 'reset_states'. Did you mean: 'reset_state'?"
     assert failure.message == f"{said} (in train.py, line 5, main)"
     assert failure.traceback.endswith(f"{said}\n")

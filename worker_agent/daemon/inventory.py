@@ -15,13 +15,14 @@ from pathlib import Path
 import psutil
 import pynvml
 
+from worker_agent.machine.processes import boot_id
 from worker_agent.protocol.reports import Device, GpuSample, Inventory, Sample
 from worker_agent.protocol.states import DeviceKind
 
 CPU_SLOTS_MIN = 2
 PCI_DEVICES = Path("/sys/bus/pci/devices")
-# Who shares both shares every port: proc(5), namespaces(7).
-BOOT_ID, NETWORK_NAMESPACE = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/net")
+# Who shares it on one start of a machine shares every port: namespaces(7).
+NETWORK_NAMESPACE = Path("/proc/self/ns/net")
 # Google's vendor number and those of its TPU chips, from v2 to v7x (jax/_src/hardware_utils.py has the list).
 TPU_VENDOR = "0x1ae0"
 TPU_CHIPS = frozenset({"0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076"})
@@ -86,7 +87,7 @@ def take_inventory(devices: Devices) -> Inventory:
 def _machine() -> str:
     """A name of what shares its ports with this process; "" where the kernel does not tell."""
     try:
-        return f"{BOOT_ID.read_text().strip()} {NETWORK_NAMESPACE.readlink()}"
+        return f"{boot_id()} {NETWORK_NAMESPACE.readlink()}"
     except OSError:
         return ""
 

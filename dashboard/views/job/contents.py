@@ -180,14 +180,9 @@ def _marked(replica: Replica) -> dict[str, str] | None:
 def _tiles(job: Job, gang: list[Replica], row: JobRow) -> list[Tile]:
     """A recipe's are all there from the beginning; a script's are those that it has told, beside its time."""
     is_script, metric = job.typed_spec.kind is Kind.SCRIPT, _headline_metric(job.metrics)
+    by_script = sorted(job.metrics, key=lambda name: (name != "loss", name))[:TOLD_BY_SCRIPT]
+    shown = by_script if is_script else list(filter(None, [metric]))
     told_by_leader = {f"step_time_ms/{replica_name(str(each))}": str(each) for each in gang}
-    shown = (
-        sorted(job.metrics, key=lambda name: (name != "loss", name))[:TOLD_BY_SCRIPT]
-        if is_script
-        else [metric]
-        if metric
-        else []
-    )
     names_wanted = [*RATES, *told_by_leader, *shown]
     series = telemetry.series(job, names=names_wanted, points=SPARK_POINTS)
     names = {str(replica) for replica in gang}

@@ -75,6 +75,10 @@ class ClusterView:
     ports_taken: frozenset[tuple[str, int]] = frozenset()
     machines: Mapping[str, str] = field(default_factory=dict)
 
+    def machine_at(self, address: str) -> str:
+        """Whose ports are those of this address."""
+        return self.machines.get(address, address)
+
 
 @dataclass(frozen=True)
 class PlannedReplica:
@@ -277,7 +281,7 @@ def _seat_as_written(spec: JobSpec, cluster: ClusterView, kind: DeviceKind) -> l
 def _with_ports(
     spec: JobSpec, seats: list[PlannedReplica], cluster: ClusterView, port_offset: int
 ) -> Placed | NotNow | Never:
-    _, most = Counter(cluster.machines.get(seat.host, seat.host) for seat in seats).most_common(1)[0]
+    _, most = Counter(cluster.machine_at(seat.host) for seat in seats).most_common(1)[0]
     width = cluster.port_last - cluster.port_first + 1
     if most > width:
         return Never(
@@ -288,7 +292,7 @@ def _with_ports(
     taken = set(cluster.ports_taken)
     placed = []
     for seat in seats:
-        machine = cluster.machines.get(seat.host, seat.host)
+        machine = cluster.machine_at(seat.host)
         if seat.port and (machine, seat.port) in taken:
             return NotNow(f"port {seat.port} of {seat.host}, which the TF_CONFIG names, is held by another job")
         turned = (cluster.port_first + (port_offset + step) % width for step in range(width))

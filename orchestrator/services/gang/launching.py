@@ -10,14 +10,15 @@ from orchestrator.models import Attempt, Checkpoint, Replica
 from orchestrator.services import outbox
 from orchestrator.services.checkpoints import checkpoint_registry
 from worker_agent.protocol.commands import Launch
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import DeviceKind, Role
 
 
-def launch(row: Replica, *, attempt: Attempt, begin: Checkpoint | None, now: datetime) -> None:
-    """Have the process of `row` started by its node; with the checkpoint `begin`, if there is one."""
+def launch(row: Replica, spec: JobSpec, *, attempt: Attempt, begin: Checkpoint | None, now: datetime) -> None:
+    """Have the process of `row`, whose job asked for `spec`, started by its node; from `begin`, if that is one."""
     if row.node is None:
         return
-    role, spec = Role(row.role), row.job.typed_spec
+    role = Role(row.role)
     batch = batching.of_spec(spec)
     command = Launch(
         command_id=outbox.NEW,

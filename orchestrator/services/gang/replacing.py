@@ -103,13 +103,14 @@ def _said(part: Part) -> str:
 
 
 def _launch(job: Job, part: Part, rows: Sequence[Replica], entry: Replacement, now: datetime) -> str:
-    begin = checkpoint_registry.to_begin_with(job, job.typed_spec, now=now) if part.from_checkpoint else None
+    spec = job.typed_spec
+    begin = checkpoint_registry.to_begin_with(job, spec, now=now) if part.from_checkpoint else None
     if isinstance(begin, NotThere):
         return begin.message if now - _failed_at(entry, now) > PART_WAITS_AT_MOST else ""
     entry.replaced.update(superseded=True, held=False)
     attempt = Attempt.objects.get(job=job, number=job.attempt)
     for row in rows:
-        launch(_next_incarnation(row), attempt=attempt, begin=begin, now=now)
+        launch(_next_incarnation(row), spec, attempt=attempt, begin=begin, now=now)
     Replacement.objects.filter(pk=entry.pk).update(step_reached=job.step)
     text = f"{they_are([row.words for row in rows])} launched"
     if part.from_checkpoint:

@@ -30,10 +30,13 @@ def store_progress(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]],
     """Move these replicas and their jobs forward and announce the jobs. An earlier attempt's replicas move no job."""
     _move(said, now)
     jobs: dict[int, Job] = {}
+    with_chief: dict[int, bool] = {}
     for replica, records in said:
         if replica.attempt == replica.job.attempt and not replica.superseded:
             job = jobs.setdefault(replica.job_id, replica.job)
-            leads = is_leader(replica.role, replica.index, has_chief=has_chief(replica.job.typed_spec))
+            if job.pk not in with_chief:
+                with_chief[job.pk] = has_chief(job.typed_spec)
+            leads = is_leader(replica.role, replica.index, has_chief=with_chief[job.pk])
             for record in records:
                 if leads or isinstance(record, Summary):
                     _advance(job, record)

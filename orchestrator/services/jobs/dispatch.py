@@ -5,7 +5,6 @@ the job moved on, or the cluster's row locked until the first has applied its pl
 """
 
 import logging
-from dataclasses import asdict
 from datetime import datetime
 
 from django.conf import settings
@@ -14,7 +13,7 @@ from django.db.models import F
 
 from orchestrator.domain.placement import node_findings, planning
 from orchestrator.domain.placement.planning import ClusterView, Never, NotNow, Placed, PlannedReplica
-from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Replica
+from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Node, Replica
 from orchestrator.services import fencing
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.checkpoints.checkpoint_registry import NotThere
@@ -77,7 +76,7 @@ def _dispatch(job_id: int, now: datetime) -> bool:
         return False
     for warning in rehearsed.warnings:
         record(kind="preflight", text=f"Found before it started: {warning}.", job=job)
-    _apply(job, cluster, outcome.replicas, begin, now)
+    _apply(job, spec, cluster, outcome.replicas, begin, now)
     return True
 
 
@@ -94,7 +93,12 @@ def _why_not(
 
 
 def _apply(
-    job: Job, cluster: Cluster, planned: tuple[PlannedReplica, ...], begin: Checkpoint | None, now: datetime
+    job: Job,
+    spec: JobSpec,
+    cluster: Cluster,
+    planned: tuple[PlannedReplica, ...],
+    begin: Checkpoint | None,
+    now: datetime,
 ) -> None:
     number = job.attempt + 1
     places = sorted({replica.node_name for replica in planned})
@@ -128,8 +132,10 @@ def _apply(
         resumed_from=begin,
         resumed_step=begin.step if begin else None,
     )
+    nodes = Node.objects.in_bulk({place.node_id for place in planned})
     # Worker 0 of a gang and the coordinator go first: the others wait for their port.
     for place in sorted(planned, key=lambda replica: (replica.role is not Role.CHIEF, replica.index)):
-        row = Replica.objects.create(job=job, attempt=number, lease_s=settings.LEASE_S, **asdict(place))
-        launch(row, attempt=attempt, begin=begin, now=now)
+        row = Replica.objects.create(job=job, attempt=number, lease_s=settings.LEASE_S, **vars(place))
+        row.node = nodes[place.node_id]
+        launch(row, spec, attempt=attempt, begin=begin, now=now)
     announce_replicas(job.pk)
