@@ -4,30 +4,39 @@ A broker that is down costs time only: the sweep finds every job that waits, by 
 """
 
 import logging
-from functools import partial
+from functools import lru_cache
 
 from celery import current_app
 from celery.utils.nodenames import worker_direct
+from django.conf import settings
 from django.db import transaction
 from kombu.exceptions import OperationalError
+from redis import Redis, RedisError
 
 logger = logging.getLogger(__name__)
 
 CONTROL_QUEUE = "control"
-DISPATCH_JOB = "trainyard.dispatch_job"
-DISPATCH_WAITING = "trainyard.dispatch_waiting"
+DISPATCH = "trainyard.dispatch"
 ANSWER = "trainyard.answer"
 EXPIRES_S = 60.0
+# Set while a pass has been asked for and has not begun: one is enough for all who ask. If the task is lost, the mark
+# goes by itself.
+ASKED_KEY = "trainyard:dispatch:asked"
+ASKED_S = 5
+REDIS_TIMEOUT_S = 2.0
 
 
-def ask_to_dispatch(job_id: int) -> None:
-    """Place this job now."""
-    transaction.on_commit(partial(_send, DISPATCH_JOB, job_id=job_id))
+def ask_to_dispatch() -> None:
+    """A job waits, or something became free: have every waiting job tried."""
+    transaction.on_commit(_ask_once)
 
 
-def ask_to_dispatch_waiting() -> None:
-    """Something became free: try every waiting job."""
-    transaction.on_commit(partial(_send, DISPATCH_WAITING))
+def dispatch_begins() -> None:
+    """A pass is about to read the queue: who asks from now on asks for the next one."""
+    try:
+        _redis(settings.REDIS_URL).delete(ASKED_KEY)
+    except (RedisError, OSError) as error:
+        logger.warning("the mark of a pass stays for %s s: %s", ASKED_S, error)
 
 
 def ask_worker(worker: str, *, answer_to: str) -> None:
@@ -39,8 +48,14 @@ def _put(name: str, queue: object, **arguments: object) -> None:
     current_app.send_task(name, kwargs=arguments, queue=queue, expires=EXPIRES_S, ignore_result=True)
 
 
-def _send(name: str, **arguments: int) -> None:
+def _ask_once() -> None:
     try:
-        _put(name, CONTROL_QUEUE, **arguments)
-    except (OperationalError, OSError) as error:
-        logger.warning("task %s was not sent, the sweep will do its work: %s", name, error)
+        if _redis(settings.REDIS_URL).set(ASKED_KEY, "", nx=True, ex=ASKED_S):
+            _put(DISPATCH, CONTROL_QUEUE)
+    except (OperationalError, RedisError, OSError) as error:
+        logger.warning("no pass over the waiting jobs was asked for, the sweep will make one: %s", error)
+
+
+@lru_cache(maxsize=1)
+def _redis(url: str) -> Redis:
+    return Redis.from_url(url, socket_timeout=REDIS_TIMEOUT_S, socket_connect_timeout=REDIS_TIMEOUT_S)

@@ -11,15 +11,10 @@ from orchestrator import enqueue
 from orchestrator.services.jobs import dispatch
 
 
-@shared_task(name=enqueue.DISPATCH_JOB, ignore_result=True)
-def dispatch_job(job_id: int) -> None:
-    """Place one job."""
-    dispatch.dispatch_job(job_id=job_id, now=datetime.now(UTC))
-
-
-@shared_task(name=enqueue.DISPATCH_WAITING, ignore_result=True)
+@shared_task(name=enqueue.DISPATCH, ignore_result=True)
 def dispatch_waiting() -> None:
     """Place whatever fits now."""
+    enqueue.dispatch_begins()
     dispatch.dispatch_waiting(now=datetime.now(UTC))
 
 

@@ -7,17 +7,34 @@ have happened (`silence.py`); so long its job is not launched again, and after i
 more.
 """
 
+from django.db.models import F, QuerySet
+
 from orchestrator.domain.gang.reasons import listed
 from orchestrator.models import Job, Node, Replica
 from orchestrator.queries.errors import NotFound
 from orchestrator.services.errors import Conflict
-from worker_agent.protocol.states import ReplicaStatus
+from worker_agent.protocol.states import JobStatus, ReplicaStatus
 
 
 def waits_for(job: Job) -> str:
     """What of the job's last launch may still run, in words; "" when nothing does."""
-    lost = job.replicas.filter(attempt=job.attempt, held=True, status=ReplicaStatus.LOST.value)
-    rows = list(lost.order_by("role", "index"))
+    return _words(list(_given_up().filter(job=job)))
+
+
+def who_waits() -> dict[int, str]:
+    """The same of every submitted job of which something may still run, by the job's id."""
+    rows: dict[int, list[Replica]] = {}
+    for replica in _given_up().filter(job__status=JobStatus.SUBMITTED.value):
+        rows.setdefault(replica.job_id, []).append(replica)
+    return {job_id: _words(given_up) for job_id, given_up in rows.items()}
+
+
+def _given_up() -> QuerySet[Replica]:
+    lost = Replica.objects.filter(held=True, status=ReplicaStatus.LOST.value, attempt=F("job__attempt"))
+    return lost.order_by("role", "index")
+
+
+def _words(rows: list[Replica]) -> str:
     if not rows:
         return ""
     names = listed([f"{replica.words} on {replica.node_name}" for replica in rows])

@@ -46,5 +46,5 @@ def calls_as() -> Caller:
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The control tasks that were sent; there is no broker here."""
     names: list[str] = []
-    monkeypatch.setattr(enqueue, "_send", lambda name, **arguments: names.append(name))
+    monkeypatch.setattr(enqueue, "_ask_once", lambda: names.append(enqueue.DISPATCH))
     return names

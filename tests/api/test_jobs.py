@@ -62,7 +62,7 @@ def test_a_job_by_rest_is_the_job_of_the_browser(
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         made = calls_as(member).post("/jobs", request_body).json()
-    assert sent == ["trainyard.dispatch_job"]
+    assert sent == ["trainyard.dispatch"]
     by_service = submit_job(request=request_body, by=member)
     by_rest = Job.objects.get(pk=made["id"])
     for column in ("spec", "code_id", "cluster_id", "owner_id", "strategy", "status", "priority", "epochs", "recipe"):

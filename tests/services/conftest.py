@@ -52,10 +52,10 @@ def gateway(db: None, monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
 
 
 @pytest.fixture(autouse=True)
-def enqueued(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, int]]]:
-    """What Celery would have got: (task name, arguments)."""
-    sent: list[tuple[str, dict[str, int]]] = []
-    monkeypatch.setattr(enqueue, "_send", lambda name, **arguments: sent.append((name, arguments)))
+def enqueued(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the tasks that Celery would have got, not yet coalesced."""
+    sent: list[str] = []
+    monkeypatch.setattr(enqueue, "_ask_once", lambda: sent.append(enqueue.DISPATCH))
     return sent
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 from celery import current_app
 from kombu.exceptions import OperationalError
+from redis import RedisError
 
 from orchestrator import agents, enqueue, tasks
 from orchestrator.management.commands import sweep
@@ -55,15 +56,69 @@ def test_only_json_travels_and_results_are_not_kept():
     assert current_app.conf.worker_prefetch_multiplier == 1
 
 
-def test_every_enqueued_name_has_a_task(monkeypatch):
+class FakeRedis:
+    """One key."""
+
+    def __init__(self) -> None:
+        self.held: set[str] = set()
+        self.is_down = False
+
+    def set(self, key, value, *, nx, ex):
+        if self.is_down:
+            raise RedisError("refused")
+        assert nx
+        assert ex > 0
+        was_there = key in self.held
+        self.held.add(key)
+        return None if was_there else True
+
+    def delete(self, key):
+        if self.is_down:
+            raise RedisError("refused")
+        self.held.discard(key)
+
+
+@pytest.fixture
+def enqueued():
+    """The real one."""
+
+
+@pytest.fixture
+def redis(monkeypatch):
+    fake = FakeRedis()
+    monkeypatch.setattr(enqueue, "_redis", lambda url: fake)
+    return fake
+
+
+def test_many_who_ask_get_one_pass_and_who_asks_during_it_gets_the_next(
+    broker, redis, monkeypatch, django_capture_on_commit_callbacks
+):
+    def passes() -> int:
+        with django_capture_on_commit_callbacks(execute=True):
+            for _ in range(5):
+                enqueue.ask_to_dispatch()
+        return len(broker)
+
+    assert passes() == 1
+    assert broker == [(enqueue.DISPATCH, {"kwargs": {}, "queue": "control", "expires": 60.0, "ignore_result": True})]
+    asked_during: list[int] = []
+    monkeypatch.setattr(dispatch, "dispatch_waiting", lambda **arguments: asked_during.append(passes()))
+    current_app.tasks[enqueue.DISPATCH]()
+    assert asked_during == [2]
+    redis.held.clear()
+    assert passes() == 3, "a task that was lost keeps nobody from asking for long"
+
+
+def test_no_pass_is_asked_for_while_redis_is_down_and_the_task_works_all_the_same(
+    broker, redis, monkeypatch, django_capture_on_commit_callbacks
+):
     called = []
-    monkeypatch.setattr(dispatch, "dispatch_job", lambda **arguments: called.append(arguments["job_id"]))
     monkeypatch.setattr(dispatch, "dispatch_waiting", lambda **arguments: called.append("waiting"))
-    by_name = {task.name: task for task in (tasks.dispatch_job, tasks.dispatch_waiting)}
-    by_name[enqueue.DISPATCH_JOB](job_id=7)
-    by_name[enqueue.DISPATCH_WAITING]()
-    assert called == [7, "waiting"]
-    assert all(name in current_app.tasks for name in by_name)
+    redis.is_down = True
+    with django_capture_on_commit_callbacks(execute=True):
+        enqueue.ask_to_dispatch()
+    tasks.dispatch_waiting()
+    assert (broker, called) == ([], ["waiting"])
 
 
 def test_one_turn_of_the_sweep_beats_and_sweeps(monkeypatch):

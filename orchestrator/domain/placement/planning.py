@@ -123,6 +123,8 @@ class Never:
 
 
 LOCAL_TPU = "local"
+# All that placement reads of a job: those that agree in it have room, or have none, at the same time.
+SHAPE = ("cluster", "strategy", "workers", "devices_per_worker", "ps", "chief", "validation", "tpu", "tf_config")
 # TensorFlow's collectives on CPU see one device per process.
 ONE_CPU_DEVICE = "On CPUs TensorFlow uses one device per worker. Use more workers, each with 1, or nodes with GPUs"
 
@@ -142,6 +144,11 @@ def place(spec: JobSpec, cluster: ClusterView, *, port_offset: int = 0) -> Place
         if seats is not None:
             return _with_ports(spec, seats, cluster, port_offset)
     return NotNow(_shortage(spec, cluster.nodes))
+
+
+def shape_of(spec: JobSpec) -> str:
+    """What jobs have in common that `place` treats alike, but for the ports that it turns to."""
+    return repr([getattr(spec, name) for name in SHAPE])
 
 
 def nodes_of(replicas: tuple[PlannedReplica, ...], cluster: ClusterView) -> list[NodeView]:

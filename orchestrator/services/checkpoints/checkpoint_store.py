@@ -126,7 +126,7 @@ def _complete(replica: Replica, described: Marker, folder: Path, marker: bytes) 
         live.announce(live.job_group(job.pk), [live.checkpoints_changed()])
         checkpoint_registry.drop_unkept(job)
         if job.status == JobStatus.SUBMITTED:  # it may be the one that its next launch waits for
-            enqueue.ask_to_dispatch(job.pk)
+            enqueue.ask_to_dispatch()
     return row
 
 

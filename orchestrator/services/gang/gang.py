@@ -213,7 +213,7 @@ def _finish(job: Job, decision: Finish, now: datetime) -> None:
     text = f"{text} {reason}".strip()
     move_job(job=job, to=status, now=now, text=text, cause=decision.cause.value, reason=reason, waiting_for="")
     _close_attempt(job, decision.cause, reason, now)
-    enqueue.ask_to_dispatch_waiting()
+    enqueue.ask_to_dispatch()
 
 
 def _relaunch(job: Job, decision: Relaunch, now: datetime) -> None:

@@ -66,7 +66,7 @@ def resubmit(
     move_job(
         job=job, to=JobStatus.SUBMITTED, now=now, text=text, actor=actor, started_at=None, requeue=False, **columns
     )
-    enqueue.ask_to_dispatch(job.pk)
+    enqueue.ask_to_dispatch()
 
 
 def decide(job: Job, gang: GangFacts, *, now: datetime) -> pauses.Decision:
@@ -97,7 +97,7 @@ def keep(job: Job, decision: Kept, *, now: datetime) -> None:
     )
     if job.requeue:
         resubmit(job=job, text="It goes back into the queue by itself.", now=now)
-    enqueue.ask_to_dispatch_waiting()
+    enqueue.ask_to_dispatch()
 
 
 def _savers(job: Job) -> set[int]:

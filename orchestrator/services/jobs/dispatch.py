@@ -11,13 +11,15 @@ from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import F
 
-from orchestrator.domain.placement import node_findings, planning
-from orchestrator.domain.placement.planning import ClusterView, Never, NotNow, Placed, PlannedReplica
+from orchestrator import live
+from orchestrator.domain.placement import planning
+from orchestrator.domain.placement.planning import Placed, PlannedReplica
 from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Node, Replica
 from orchestrator.services import fencing
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.checkpoints.checkpoint_registry import NotThere
 from orchestrator.services.gang.launching import launch
+from orchestrator.services.jobs.queue import Queue, why_not
 from orchestrator.services.nodes.cluster_snapshot import cluster_view
 from orchestrator.services.transitions import announce_job, announce_replicas, move_job, record
 from orchestrator.services.trials import rehearsals
@@ -30,6 +32,8 @@ logger = logging.getLogger(__name__)
 PLACING_TRIES = 3
 # Jobs in a row start this many ports apart, so that a port just given back rests before it is used again.
 PORT_STRIDE = 17
+# So many jobs learn in one transaction what they wait for: others write in between.
+NOTED_AT_ONCE = 100
 
 
 def dispatch_job(*, job_id: int, now: datetime) -> bool:
@@ -44,9 +48,18 @@ def dispatch_job(*, job_id: int, now: datetime) -> bool:
 
 
 def dispatch_waiting(*, now: datetime) -> int:
-    """Try every waiting job, by priority, then by age. Smaller jobs may pass one that does not fit yet."""
-    waiting = Job.objects.filter(status=JobStatus.SUBMITTED.value).order_by("-priority", "pk")
-    return sum(dispatch_job(job_id=job_id, now=now) for job_id in waiting.values_list("pk", flat=True))
+    """Launch what fits, by priority, then by age; smaller jobs may pass one that does not fit yet. How many were
+    launched.
+
+    1. Read the queue and the clusters once. 2. Try, each under guard, the jobs that have room there and wait for
+    nothing else; a shape that had no room is not looked at again. 3. Note what the others wait for, where that is new.
+    """
+    queue = Queue(now)
+    launched = sum(dispatch_job(job_id=job_id, now=now) for job_id in queue.to_try())
+    for reason, job_ids in queue.news().items():
+        for first in range(0, len(job_ids), NOTED_AT_ONCE):
+            _note(job_ids[first : first + NOTED_AT_ONCE], reason)
+    return launched
 
 
 def _dispatch(job_id: int, now: datetime) -> bool:
@@ -67,12 +80,11 @@ def _dispatch(job_id: int, now: datetime) -> bool:
         text = f"Nothing was started. {why}"
         move_job(job=job, to=JobStatus.FAILED, now=now, text=text, cause=cause, reason=why, waiting_for="")
         return False
-    reason = fencing.waits_for(job) or _why_not(spec, view, outcome, begin) or rehearsed.waits_for
+    gone = begin.message if isinstance(begin, NotThere) and isinstance(outcome, Placed) else ""
+    reason = fencing.waits_for(job) or gone or why_not(spec, view, outcome) or rehearsed.waits_for
     if not isinstance(outcome, Placed) or isinstance(begin, NotThere) or reason:
         if job.waiting_for != reason:
-            Job.objects.filter(pk=job.pk).update(waiting_for=reason, not_before=None, revision=F("revision") + 1)
-            job.refresh_from_db()
-            announce_job(job)
+            _note([job.pk], reason)
         return False
     for warning in rehearsed.warnings:
         record(kind="preflight", text=f"Found before it started: {warning}.", job=job)
@@ -80,16 +92,15 @@ def _dispatch(job_id: int, now: datetime) -> bool:
     return True
 
 
-def _why_not(
-    spec: JobSpec, view: ClusterView, outcome: Placed | NotNow | Never, begin: Checkpoint | NotThere | None
-) -> str:
-    """What speaks against a place, a checkpoint or the nodes, in this order; "" when nothing does."""
-    if not isinstance(outcome, Placed):
-        return outcome.message
-    if isinstance(begin, NotThere):
-        return begin.message
-    found = node_findings.findings(spec, planning.nodes_of(outcome.replicas, view))
-    return next((finding.sentence for finding in found if finding.blocks), "")
+def _note(job_ids: list[int], reason: str) -> None:
+    """Say what these jobs wait for, as one message. Who is being moved at this moment has other news."""
+    with live.gathered(), transaction.atomic():
+        rows = Job.objects.filter(pk__in=job_ids, status=JobStatus.SUBMITTED.value)
+        seen = list(rows.select_for_update(skip_locked=True).order_by("pk").values_list("pk", flat=True))
+        changed = {"waiting_for": reason, "not_before": None, "revision": F("revision") + 1}
+        Job.objects.filter(pk__in=seen).update(**changed)
+        for job in Job.objects.filter(pk__in=seen).select_related("owner", "cluster").order_by("pk"):
+            announce_job(job)
 
 
 def _apply(

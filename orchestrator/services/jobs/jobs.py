@@ -183,7 +183,7 @@ def _create(
     text = f"Submitted by {by.get_username()} {how}".rstrip() + "."
     transitions.record(kind="job_submitted", text=text, job=job, actor=by)
     announce_job(job)
-    enqueue.ask_to_dispatch(job.pk)
+    enqueue.ask_to_dispatch()
     return job
 
 

@@ -57,7 +57,7 @@ def update(*, node: Node, leftovers: Sequence[ReplicaLeftovers]) -> None:
         what = ", ".join(dict.fromkeys(word for each in gone for word in each.left))
         text = f"What was left on {row.name} is released ({what}): {names_of(gone)} can be used again."
         transitions.record(kind="device_clean", text=text, node=row)
-        enqueue.ask_to_dispatch_waiting()
+        enqueue.ask_to_dispatch()
 
 
 def names_of(found: Iterable[Dirty]) -> str:

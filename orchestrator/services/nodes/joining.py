@@ -162,7 +162,7 @@ def _register(row: JoinToken, *, name: str, address: str, inventory: Inventory, 
     text = f"{name} joined cluster {row.cluster.name} from {address} with {len(inventory.devices)} devices."
     transitions.record(kind="node_joined", text=text, node=node, actor=row.created_by)
     announce_node(node)
-    enqueue.ask_to_dispatch_waiting()
+    enqueue.ask_to_dispatch()
     return node
 
 

@@ -35,7 +35,7 @@ def update_cluster(*, cluster: Cluster, by: User, **fields: object) -> Cluster:
         raise Invalid([FieldError("name", "Jobs refer to this cluster by its name: it can no longer be renamed.")])
     _write_cluster(cluster, fields)
     transitions.record(kind="cluster_changed", text=f"Cluster {cluster.name} was changed.", actor=by)
-    enqueue.ask_to_dispatch_waiting()
+    enqueue.ask_to_dispatch()
     return cluster
 
 
@@ -64,7 +64,7 @@ def drain(*, node_id: str, by: User, reason: str = "") -> Node:
 def uncordon(*, node_id: str, by: User, reason: str = "") -> Node:
     """Use the node again."""
     node = _move(node_id, NodeState.READY, by, reason, "taken into use again")
-    enqueue.ask_to_dispatch_waiting()
+    enqueue.ask_to_dispatch()
     return node
 
 
@@ -78,7 +78,7 @@ def reclaim(*, node_id: str, by: User, reason: str = "") -> Node:
             text = f"{by.get_username()} took {names} of {node.name} into use again{_because(reason)}."
             dirty.save(node, [])
             transitions.record(kind="device_reclaimed", text=text, node=node, actor=by)
-    enqueue.ask_to_dispatch_waiting()
+    enqueue.ask_to_dispatch()
     return node
 
 

@@ -85,7 +85,7 @@ def withdraw(row: Preflight, *, now: datetime) -> None:
 def _end(row: Preflight, now: datetime) -> None:
     """Its ports may be used, and jobs need not wait for it."""
     Preflight.objects.filter(pk=row.pk).update(ended_at=now)
-    enqueue.ask_to_dispatch_waiting()
+    enqueue.ask_to_dispatch()
 
 
 def _verdict(report: Probed) -> Verdict:

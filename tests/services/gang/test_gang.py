@@ -65,7 +65,7 @@ def test_success(now, enqueued, django_capture_on_commit_callbacks):
     refreshed(job, [first, second])
     assert (job.status, job.cause, job.ended_at) == (JobStatus.SUCCEEDED, Cause.COMPLETED, later(now, 1))
     assert not Replica.objects.filter(held=True).exists()
-    assert enqueued == [("trainyard.dispatch_waiting", {})]
+    assert enqueued == ["trainyard.dispatch"]
     attempt = Attempt.objects.get(job=job)
     assert (attempt.cause, attempt.ended_at) == (Cause.COMPLETED, later(now, 1))
 
@@ -146,7 +146,7 @@ def test_a_taken_port_launches_the_gang_again_on_other_ports(now, enqueued, djan
         job.refresh_from_db()
         if launch_number < 3:
             assert (job.status, job.cause, job.reason) == (JobStatus.SUBMITTED, "", "")
-            assert ("trainyard.dispatch_job", {"job_id": job.pk}) in enqueued
+            assert "trainyard.dispatch" in enqueued
     assert (job.status, job.cause) == (JobStatus.FAILED, Cause.PORT_TAKEN)
     assert job.reason.endswith("This was attempt 3 in a row without a step.")
     assert len(ports) == 6

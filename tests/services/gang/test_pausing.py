@@ -58,7 +58,7 @@ def test_a_pause_saves_frees_the_devices_and_is_taken_up_elsewhere(now, enqueued
     Node.objects.filter(name="node-1").update(state=NodeState.CORDONED.value)
     with django_capture_on_commit_callbacks(execute=True):
         jobs.resume_job(job_id=job.pk, by=job.owner, now=later(now, 60))
-    assert enqueued == [("trainyard.dispatch_job", {"job_id": job.pk})]
+    assert enqueued == ["trainyard.dispatch"]
     again = launch(job, later(now, 61))
     assert {replica.node_name for replica in again} == {"node-2", "node-3"}
     assert job.attempts.get(number=2).resumed_step == 57
@@ -83,7 +83,7 @@ def test_a_gang_that_saves_and_leaves_unasked_goes_back_into_the_queue(
         end(replicas[1], Cause.PREEMPTED, later(now, 1), code=75, saved=True, message=SAVED)
     refreshed(job, replicas)
     assert job.status == JobStatus.SUBMITTED
-    assert ("trainyard.dispatch_job", {"job_id": job.pk}) in enqueued
+    assert "trainyard.dispatch" in enqueued
     attempt = Attempt.objects.get(job=job)
     assert (attempt.cause, attempt.blame, attempt.failed_on) == (Cause.PAUSED, "", replicas[1].node)
     assert attempt.reason == "worker 1 on node-2 got a SIGTERM from outside."
@@ -262,7 +262,7 @@ def test_a_drained_node_pauses_its_jobs_which_go_on_elsewhere(now, enqueued, dja
         end(only, Cause.PAUSED, later(now, 1), code=75, saved=True, message=SAVED)
     job.refresh_from_db()
     assert (job.status, job.requeue, job.cause) == (JobStatus.SUBMITTED, False, "")
-    assert ("trainyard.dispatch_job", {"job_id": job.pk}) in enqueued
+    assert "trainyard.dispatch" in enqueued
     (again,) = launch(job, later(now, 2))
     assert (again.node_name, job.step) == ("node-2", 9)
     draining.cordon_drained_nodes(now=later(now, 3))

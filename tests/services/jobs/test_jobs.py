@@ -23,7 +23,7 @@ def test_a_submitted_job_is_stored_announced_and_dispatched(member, enqueued, dj
     assert (job.status, job.owner, job.epochs, job.priority) == (JobStatus.SUBMITTED, member, 3, 2)
     assert job.typed_spec.params == {"units": 1}
     assert bytes(job.code.content) == RECIPE
-    assert enqueued == [("trainyard.dispatch_job", {"job_id": job.pk})]
+    assert enqueued == ["trainyard.dispatch"]
     assert Event.objects.get(job=job).text == "Submitted by mel."
 
 

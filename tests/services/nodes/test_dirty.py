@@ -70,7 +70,7 @@ def test_a_device_is_not_used_until_its_node_sees_that_all_is_gone(now, enqueued
     enqueued.clear()
     with django_capture_on_commit_callbacks(execute=True):
         look(node, only, later(now, 9))
-    assert ("trainyard.dispatch_waiting", {}) in enqueued
+    assert "trainyard.dispatch" in enqueued
     assert Node.objects.get(pk=node.pk).dirty == []
     assert launch(job, later(now, 10))
     assert texts(node) == [

@@ -45,7 +45,7 @@ def test_a_machine_joins(token, cluster, administrator, settings, enqueued, djan
     )
     assert (node.state, len(node.devices)) == (NodeState.READY, 2)
     assert JoinToken.objects.get().used_by == node
-    assert ("trainyard.dispatch_waiting", {}) in enqueued
+    assert "trainyard.dispatch" in enqueued
     assert Event.objects.get(node=node).actor == administrator
 
 
@@ -218,7 +218,7 @@ def test_cordon_uncordon_drain(administrator, enqueued, django_capture_on_commit
     nodes.cordon(node_id=node.pk, by=administrator)
     with django_capture_on_commit_callbacks(execute=True):
         nodes.uncordon(node_id=node.pk, by=administrator)
-    assert enqueued == [("trainyard.dispatch_waiting", {})]
+    assert enqueued == ["trainyard.dispatch"]
     nodes.drain(node_id=node.pk, by=administrator)
     assert Node.objects.get(pk=node.pk).state == NodeState.DRAINING
     texts = list(Event.objects.filter(node=node, actor=administrator).values_list("text", flat=True))
