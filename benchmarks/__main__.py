@@ -18,7 +18,10 @@ BENCHMARKS: dict[str, Callable[[], Iterable[Line]]] = {
     "history": history.run,
     "loop": loop.run,
 }
-QUICK: dict[str, Callable[[], Iterable[Line]]] = {"loop": partial(loop.run, rounds=loop.ROUNDS_QUICK)}
+QUICK: dict[str, Callable[[], Iterable[Line]]] = {
+    "point_latency": partial(point_latency.run, rounds=1),
+    "loop": partial(loop.run, rounds=loop.ROUNDS_QUICK),
+}
 
 
 def main() -> None:

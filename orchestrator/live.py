@@ -176,9 +176,7 @@ def _send(messages: Mapping[str, list[LiveEvent]]) -> None:
     """
     if not messages:
         return
-    layer = get_channel_layer()
-    whole = {group: {"type": "live.events", "text": frame(events)} for group, events in messages.items()}
     try:
-        layer.publish(whole)
+        get_channel_layer().publish({group: frame(events) for group, events in messages.items()})
     except Exception:
         logger.warning("live events for %s were not sent", ", ".join(messages), exc_info=True)

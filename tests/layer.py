@@ -1,19 +1,28 @@
-"""The channel layer of unit tests: Channels' own in memory, with the way in that the product uses."""
+"""The channel layer of unit tests: that of the product without Redis, within one process."""
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
 
-from asgiref.sync import async_to_sync
-from channels.layers import InMemoryChannelLayer
+from dashboard.sockets.layer import Listener
 
 
-class MemoryLayer(InMemoryChannelLayer):
+class MemoryLayer:
     """What `dashboard/sockets/layer.py` is to Redis."""
 
-    def publish(self, messages: Mapping[str, Any]) -> None:
-        """Send one message to each group; blocks."""
-        async_to_sync(self._publish)(messages)
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[Listener, asyncio.AbstractEventLoop]] = defaultdict(dict)
 
-    async def _publish(self, messages: Mapping[str, Any]) -> None:
-        for group, message in messages.items():
-            await self.group_send(group, message)
+    def publish(self, texts: Mapping[str, str]) -> None:
+        """Hand one text to each group, in the loops of those who listen."""
+        for group, text in texts.items():
+            for listener, loop in tuple(self.groups[group].items()):
+                loop.call_soon_threadsafe(listener.take, text)
+
+    async def join(self, group: str, listener: Listener) -> None:
+        """From now on."""
+        self.groups[group][listener] = asyncio.get_running_loop()
+
+    async def leave(self, group: str, listener: Listener) -> None:
+        """No longer."""
+        self.groups[group].pop(listener, None)

@@ -4,7 +4,6 @@ and no CSRF token, so the Origin header is the only thing that tells a page of o
 
 from urllib.parse import urlsplit
 
-from channels.security.websocket import WebsocketDenier
 from django.conf import settings
 from django.http.request import split_domain_port, validate_host
 
@@ -20,10 +19,11 @@ class SameOrigin:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on or deny."""
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        app = (
-            self.app if accepts(host=headers.get(b"host", ""), origin=headers.get(b"origin", "")) else WebsocketDenier()
-        )
-        await app(scope, receive, send)
+        if accepts(host=headers.get(b"host", ""), origin=headers.get(b"origin", "")):
+            await self.app(scope, receive, send)
+        else:
+            await receive()
+            await send({"type": "websocket.close"})
 
 
 def accepts(*, host: str, origin: str) -> bool:

@@ -86,7 +86,7 @@ DATABASES = {"default": dj_database_url.parse(env.database_url, conn_max_age=0) 
 REDIS_URL = env.redis_url
 AGENT_REDIS_URL = env.agent_redis_url or env.redis_url
 CHANNEL_LAYERS = {
-    "default": {"BACKEND": "dashboard.sockets.layer.GapAwareChannelLayer", "CONFIG": {"hosts": [env.redis_url]}},
+    "default": {"BACKEND": "dashboard.sockets.layer.LiveLayer", "CONFIG": {"hosts": [env.redis_url]}},
 }
 
 LANGUAGE_CODE = "en"

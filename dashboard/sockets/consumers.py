@@ -1,8 +1,7 @@
 """The feeds that pages open: one job, the list of jobs, one node, all machines. `feed.py` says how each one lives."""
 
-from channels.generic.websocket import AsyncWebsocketConsumer
-
-from dashboard.sockets.feed import NO_SUCH_THING, Feed
+from dashboard.sockets.feed import Feed, Receive
+from dashboard.sockets.rights import NO_SUCH_THING
 from orchestrator import live
 from orchestrator.queries import jobs, machines, telemetry
 from orchestrator.queries.rows import Node, User
@@ -85,13 +84,12 @@ class MachinesFeed(Feed):
         return {"nodes": [_node(node) for node in machines.nodes(user)]}
 
 
-class Nowhere(AsyncWebsocketConsumer):
+class Nowhere(Feed):
     """Any other address."""
 
-    async def connect(self) -> None:
-        """Say that there is nothing here, in a code that the page can read."""
-        await self.accept()
-        await self.close(code=NO_SUCH_THING)
+    async def live(self, receive: Receive) -> int | None:
+        """There is nothing here, for anybody."""
+        return NO_SUCH_THING
 
 
 def _node(node: Node) -> dict[str, object]:

@@ -3,37 +3,39 @@
 A feed (`consumers.py`) names its group, reads its snapshot and says who may see it. The group is joined before the
 snapshot is read, so nothing falls between the two. Whoever cannot keep up, or may have missed something, is closed: its
 page connects again and begins with a fresh snapshot.
+
+A feed is an ASGI application of its own rather than a consumer of Channels, which would spend a task and a thread on
+every event of every page. Events come straight from the layer and wait in a bounded queue for their page alone.
 """
 
 import asyncio
 import contextlib
 import json
 import logging
-import random
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from channels.db import database_sync_to_async
-from channels.exceptions import StopConsumer
-from channels.generic.websocket import AsyncWebsocketConsumer
+from channels.layers import get_channel_layer
 from django.conf import settings
 from django.db import DatabaseError
 from redis.exceptions import RedisError
 
+from dashboard.sockets import rights
 from orchestrator.live import jsonable
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.rows import User
-from orchestrator.services.accounts import user_for_session
 from worker_agent.protocol.codec import plain
 
-# Close codes that the page knows: 44xx are final, the others lead to a new connection.
-SIGN_IN_AGAIN = 4401
-NO_SUCH_THING = 4404
+# Close codes after which the page connects again; those of `rights.py` are final.
 MISSED_SOMETHING = 4409
 TOO_SLOW = 4429
 TRY_LATER = 1013
+# No code: the page has gone by itself.
+GONE = None
 
-CHECK_RIGHTS_EVERY_S = 10.0
 CLOSE_WITHIN_S = 1.0
 OUTGOING_MESSAGES = 500
 OUTGOING_CHARS = 16_000_000
@@ -43,19 +45,36 @@ LAYER_ERRORS = (RedisError, OSError, TimeoutError)
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 
 
-class SignedOut(Exception):
-    """The session stands for nobody (any more)."""
+class Feed:
+    """One open page. Subclasses give `group`, `check` and `snapshot`; the latter two run in a thread.
 
+    It is a `rights.Guarded`, and a `Listener` of the layer: `take`, `missed` and `end` never block.
+    """
 
-class Feed(AsyncWebsocketConsumer):
-    """One open page. Subclasses give `group`, `check` and `snapshot`; the latter two run in a thread."""
+    def __init__(self, scope: Message, send: Send) -> None:
+        self.path: str = scope["path"]
+        self.session: str = scope["cookies"].get(settings.SESSION_COOKIE_NAME, "")
+        # What the page's address names.
+        self.asked: dict[str, Any] = scope["url_route"]["kwargs"]
+        self._send = send
+        self._waiting: deque[str] = deque()
+        self._waiting_chars = 0
+        self._news = asyncio.Event()
+        self._ended: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
 
-    @property
-    def asked(self) -> dict[str, Any]:
-        """What the page's address names."""
-        return dict(self.scope["url_route"]["kwargs"])
+    @classmethod
+    def as_asgi(cls) -> Callable[..., Any]:
+        """The application that serves each page that opens."""
+
+        async def application(scope: Message, receive: Receive, send: Send) -> None:
+            await cls(scope, send).serve(receive)
+
+        return application
 
     def group(self) -> str:
         """The group whose events this page gets."""
@@ -68,93 +87,92 @@ class Feed(AsyncWebsocketConsumer):
         """Everything the page shows, as of one moment."""
         raise NotImplementedError
 
-    async def connect(self) -> None:
-        """Admit, join, send the snapshot. Closing codes reach a page only after accepting."""
-        await self.accept()
-        self._outgoing: asyncio.Queue[str] = asyncio.Queue(OUTGOING_MESSAGES)
-        self._waiting_chars = 0
-        self._work: list[asyncio.Task[None]] = []
-        try:
-            await _in_thread(self._admitted_user)
-            await self.channel_layer.group_add(self.group(), self.channel_name)
-            snapshot = await _in_thread(self._snapshot_text)
-        except SignedOut:
-            await self.close(code=SIGN_IN_AGAIN)
-        except NotFound:
-            await self.close(code=NO_SUCH_THING)
-        except (DatabaseError, *LAYER_ERRORS):
-            logger.warning("a page could not be served live", exc_info=True)
-            await self.close(code=TRY_LATER)
-        else:
-            self._work = [asyncio.create_task(self._pump()), asyncio.create_task(self._keep_checking())]
-            await self._put(snapshot)
+    async def serve(self, receive: Receive) -> None:
+        """Accept, because closing codes reach a page only then; live; close with the code that says why."""
+        await receive()
+        await self._send({"type": "websocket.accept"})
+        code = await self.live(receive)
+        if code is not GONE:
+            # A peer that takes nothing takes no closing frame either: then the connection is simply dropped.
+            with contextlib.suppress(OSError, TimeoutError):
+                await asyncio.wait_for(self._send({"type": "websocket.close", "code": code}), CLOSE_WITHIN_S)
 
-    async def disconnect(self, code: int) -> None:
-        """Leave the group; end what runs for this page."""
-        for task in self._work:
-            task.cancel()
-        await asyncio.gather(*self._work, return_exceptions=True)
-        with contextlib.suppress(*LAYER_ERRORS):
-            await self.channel_layer.group_discard(self.group(), self.channel_name)
-
-    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """Pages have nothing to say here; what they send is dropped."""
-
-    async def live_events(self, message: dict[str, Any]) -> None:
-        """Events of the group, as `orchestrator/live.py` framed them."""
-        await self._put(message["text"])
-
-    async def live_gap(self, message: dict[str, Any]) -> None:
-        """The connection to Redis was renewed (`layer.py`): something may have been missed."""
-        await self._end(MISSED_SOMETHING)
-
-    async def _put(self, text: str) -> None:
-        if not self._work:
+    def take(self, text: str) -> None:
+        """Events of the group, as `orchestrator/live.py` framed them: they leave as soon as the page takes them."""
+        if self._ended.done():
             return
         self._waiting_chars += len(text)
-        if self._outgoing.full() or (self._waiting_chars > OUTGOING_CHARS and not self._outgoing.empty()):
-            await self._end(TOO_SLOW)
-        self._outgoing.put_nowait(text)
+        if len(self._waiting) >= OUTGOING_MESSAGES or (self._waiting and self._waiting_chars > OUTGOING_CHARS):
+            self.end(TOO_SLOW)
+        else:
+            self._waiting.append(text)
+            self._news.set()
+
+    def missed(self) -> None:
+        """The connection to Redis was renewed: something may have been missed."""
+        self.end(MISSED_SOMETHING)
+
+    def end(self, code: int) -> None:
+        """Close the page, and drop what waits for it."""
+        if not self._ended.done():
+            self._ended.set_result(code)
+            self._waiting.clear()
+
+    async def live(self, receive: Receive) -> int | None:
+        """Admit, join, send the snapshot and forward; the code to close with."""
+        layer: Any = get_channel_layer()
+        try:
+            await _in_thread(partial(rights.admitted, self))
+            await layer.join(self.group(), self)
+            snapshot = await _in_thread(self._snapshot_text)
+            return await self._forward(snapshot, receive)
+        except rights.SignedOut:
+            return rights.SIGN_IN_AGAIN
+        except NotFound:
+            return rights.NO_SUCH_THING
+        except (DatabaseError, *LAYER_ERRORS):
+            logger.warning("a page could not be served live", exc_info=True)
+            return TRY_LATER
+        finally:
+            with contextlib.suppress(*LAYER_ERRORS):
+                await layer.leave(self.group(), self)
+
+    async def _forward(self, snapshot: str, receive: Receive) -> int | None:
+        """The snapshot, then what came behind it, until the page goes or is ended."""
+        self._waiting_chars += len(snapshot)
+        self._waiting.appendleft(snapshot)
+        self._news.set()
+        work = [asyncio.create_task(self._pump()), asyncio.create_task(_until_gone(receive))]
+        ends: list[asyncio.Future[Any]] = [*work, self._ended]
+        try:
+            with rights.watched(self):
+                done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+        code: int | None = done.pop().result()
+        return code
 
     async def _pump(self) -> None:
-        while True:
-            text = await self._outgoing.get()
-            self._waiting_chars -= len(text)
-            await self.send(text_data=text)
-
-    async def _keep_checking(self) -> None:
-        while True:
-            # Not all pages at once: those of a server that came back were opened in the same moment.
-            await asyncio.sleep(CHECK_RIGHTS_EVERY_S * random.uniform(0.5, 1))
-            try:
-                await _in_thread(self._admitted_user)
-            except SignedOut:
-                await self.close(code=SIGN_IN_AGAIN)
-            except NotFound:
-                await self.close(code=NO_SUCH_THING)
-            except DatabaseError:
-                # Without the database no events come either: ask again when it is back.
-                logger.warning("the rights of an open page could not be checked", exc_info=True)
-
-    async def _end(self, code: int) -> None:
-        for task in self._work:
-            task.cancel()
-        # A peer that takes nothing takes no closing frame either: then the connection is simply dropped.
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.close(code=code), CLOSE_WITHIN_S)
-        await self.disconnect(code)
-        raise StopConsumer
-
-    def _admitted_user(self) -> User:
-        user = user_for_session(self.scope["cookies"].get(settings.SESSION_COOKIE_NAME, ""))
-        if user is None:
-            raise SignedOut
-        self.check(user)
-        return user
+        with contextlib.suppress(OSError):  # the page has gone
+            while True:
+                await self._news.wait()
+                self._news.clear()
+                while self._waiting:
+                    text = self._waiting.popleft()
+                    self._waiting_chars -= len(text)
+                    await self._send({"type": "websocket.send", "text": text})
 
     def _snapshot_text(self) -> str:
-        snapshot = plain({"type": "snapshot", **self.snapshot(self._admitted_user())})
+        snapshot = plain({"type": "snapshot", **self.snapshot(rights.admitted(self))})
         return json.dumps(jsonable(snapshot), allow_nan=False)
+
+
+async def _until_gone(receive: Receive) -> None:
+    """Pages have nothing to say here; what they send is dropped."""
+    while (await receive())["type"] != "websocket.disconnect":
+        pass
 
 
 async def _in_thread(read: Callable[[], T]) -> T:

@@ -46,27 +46,21 @@ def test_what_is_gathered_leaves_as_one_message_per_group(sent: list[dict[str, l
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_message_reaches_the_channel_layer() -> None:
-    published: list[tuple[str, object]] = []
-
-    async def group_send(group: str, message: object) -> None:
-        published.append((group, message))
-
-    layer = get_channel_layer()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(layer, "group_send", group_send)
-        live.announce("job.1", [REPLICAS])
-    assert published == [("job.1", {"type": "live.events", "text": live.frame([REPLICAS])})]
+def test_the_message_reaches_the_channel_layer(monkeypatch: pytest.MonkeyPatch) -> None:
+    published: list[object] = []
+    monkeypatch.setattr(get_channel_layer(), "publish", published.append)
+    live.announce("job.1", [REPLICAS])
+    assert published == [{"job.1": live.frame([REPLICAS])}]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_channel_layer_that_is_down_stops_nobody(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def group_send(group: str, message: object) -> None:
+    def publish(texts: object) -> None:
         raise ConnectionError("Redis is away")
 
-    monkeypatch.setattr(get_channel_layer(), "group_send", group_send)
+    monkeypatch.setattr(get_channel_layer(), "publish", publish)
     live.announce("job.1", [REPLICAS])
     assert "were not sent" in caplog.text
 

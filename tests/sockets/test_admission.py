@@ -1,13 +1,16 @@
 """Who may open a feed, and that an open one ends with the right to see it."""
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 from channels.db import database_sync_to_async
 from channels.layers import get_channel_layer
 from django.contrib.sessions.models import Session
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
-from dashboard.sockets import feed
+from dashboard.sockets import feed, rights
 from dashboard.sockets.routing import websocket_urlpatterns
 from orchestrator import live
 from orchestrator.models import Job, User
@@ -40,7 +43,7 @@ async def test_strangers_get_nothing_anywhere(addresses: dict[str, str], open_pa
             page = page_at(path, session=session)
             assert await page.connect()
             message = await page.receive_output(timeout=5)
-            expected = feed.NO_SUCH_THING if name == "ws_nowhere" else feed.SIGN_IN_AGAIN
+            expected = rights.NO_SUCH_THING if name == "ws_nowhere" else rights.SIGN_IN_AGAIN
             assert (message["type"], message["code"]) == ("websocket.close", expected), path
 
 
@@ -84,7 +87,7 @@ async def test_the_public_address_is_an_origin_of_ours(
 async def test_what_is_not_there_is_closed(viewer: User, open_page: Opener) -> None:
     for path in ("/ws/jobs/987654/", "/ws/jobs/99999999999999999999/", "/ws/nodes/0123456789ab/", "/ws/", "/"):
         page = await open_page(path, viewer)
-        assert await page.close_code() == feed.NO_SUCH_THING, path
+        assert await page.close_code() == rights.NO_SUCH_THING, path
 
 
 def _new_password(person: User) -> None:
@@ -95,17 +98,17 @@ def _new_password(person: User) -> None:
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (lambda person: Session.objects.all().delete(), feed.SIGN_IN_AGAIN),
-        (lambda person: User.objects.filter(pk=person.pk).update(is_active=False), feed.SIGN_IN_AGAIN),
-        (_new_password, feed.SIGN_IN_AGAIN),
-        (lambda person: Job.objects.all().delete(), feed.NO_SUCH_THING),
+        (lambda person: Session.objects.all().delete(), rights.SIGN_IN_AGAIN),
+        (lambda person: User.objects.filter(pk=person.pk).update(is_active=False), rights.SIGN_IN_AGAIN),
+        (_new_password, rights.SIGN_IN_AGAIN),
+        (lambda person: Job.objects.all().delete(), rights.NO_SUCH_THING),
     ],
     ids=["signed out", "deactivated", "new password", "job deleted"],
 )
 async def test_a_feed_ends_with_the_right_to_see_it(
     viewer: User, open_page: Opener, monkeypatch, change, code: int
 ) -> None:
-    monkeypatch.setattr(feed, "CHECK_RIGHTS_EVERY_S", 0.02)
+    monkeypatch.setattr(rights, "CHECK_EVERY_S", 0.02)
     job = await database_sync_to_async(make_job)()
     page = await open_page(f"/ws/jobs/{job.pk}/", viewer)
     assert (await page.frame())["type"] == "snapshot"
@@ -114,31 +117,42 @@ async def test_a_feed_ends_with_the_right_to_see_it(
     assert await page.close_code() == code
 
 
+async def test_open_pages_are_looked_at_together(viewer: User, member: User, open_page: Opener, monkeypatch) -> None:
+    """One thread for all of them, each session once, and each address of a session once."""
+    rounds: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(rights, "CHECK_EVERY_S", 0.05)
+    paths = ["/ws/jobs/"] * 5 + ["/ws/machines/"] * 3
+    session, other = await session_of(viewer), await session_of(member)
+    pages = [*(page_at(path, session=session) for path in paths), page_at("/ws/jobs/", session=other)]
+    refused, check = rights._refused, rights._person
+    for page in pages:
+        assert await page.connect()
+        await page.frame()
+
+    def look(found: Iterable[rights.Guarded]) -> list[tuple[rights.Guarded, int]]:
+        looked = tuple(found)
+        with CaptureQueriesContext(connection) as queries, monkeypatch.context() as patch:
+            checks = []
+            patch.setattr(rights, "_person", lambda *asked: checks.append(asked) or check(*asked))
+            codes = refused(looked)
+        rounds.append((len(looked), len(checks), len(queries)))
+        return codes
+
+    monkeypatch.setattr(rights, "_refused", look)
+    while not rounds:
+        await asyncio.sleep(0.01)
+    # Two sessions, a session and its person each.
+    assert rounds[0] == (len(pages), 3, 4)
+    await database_sync_to_async(Session.objects.filter(pk=session).delete)()
+    for page in pages[:-1]:
+        assert await page.close_code() == rights.SIGN_IN_AGAIN
+    assert await pages[-1].receive_nothing(timeout=0.1)
+    await pages[-1].leave()
+
+
 async def test_a_renewed_connection_to_redis_asks_for_a_fresh_snapshot(viewer: User, open_page: Opener) -> None:
     page = await open_page("/ws/jobs/", viewer)
     await page.frame()
-    await get_channel_layer().group_send(live.JOBS, {"type": "live.gap"})
+    for listener in get_channel_layer().groups[live.JOBS]:
+        listener.missed()
     assert await page.close_code() == feed.MISSED_SOMETHING
-
-
-async def test_who_cannot_keep_up_is_closed(viewer: User, open_page: Opener, monkeypatch) -> None:
-    monkeypatch.setattr(feed, "OUTGOING_MESSAGES", 3)
-    taken = asyncio.Event()
-
-    async def stuck(self: feed.Feed, text_data: str) -> None:
-        taken.set()
-        await asyncio.Event().wait()
-
-    page = page_at("/ws/jobs/", session=await session_of(viewer))
-    monkeypatch.setattr(feed.Feed, "send", stuck)
-    assert await page.connect()
-    await asyncio.wait_for(taken.wait(), 5)
-    layer = get_channel_layer()
-    for number in range(4):
-        await layer.group_send(
-            live.JOBS, {"type": "live.events", "text": live.frame([{"kind": "number", "number": number}])}
-        )
-    # `close` goes around the stuck `send` of this test only because it is another method.
-    monkeypatch.undo()
-    assert await page.close_code() == feed.TOO_SLOW
-    await page.wait(timeout=5)

@@ -2,14 +2,15 @@
 
 import asyncio
 import subprocess
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from redis import Redis
 from redis.exceptions import RedisError
 
-from dashboard.sockets.layer import GAP, GapAwareChannelLayer
+from dashboard.sockets.layer import LiveLayer
 from orchestrator.embedded.ports import require_free
 from orchestrator.embedded.redis_server import find_server
 
@@ -55,33 +56,74 @@ def server(tmp_path: Path) -> Iterator[Server]:
     found.kill()
 
 
-async def test_after_redis_was_away_everybody_is_told(server: Server) -> None:
-    layer = GapAwareChannelLayer(hosts=[f"redis://127.0.0.1:{server.port}/0"])
-    channels = [await layer.new_channel() for _ in range(2)]
-    await layer.group_add("jobs", channels[0])
-    await layer.group_send("jobs", {"type": "live.events", "text": "a"})
-    assert await asyncio.wait_for(layer.receive(channels[0]), WITHIN_S) == {"type": "live.events", "text": "a"}
+class Taker:
+    """A listener that keeps what it takes; `None` stands for what was missed."""
+
+    def __init__(self) -> None:
+        self.taken: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def take(self, text: str) -> None:
+        """An event."""
+        self.taken.put_nowait(text)
+
+    def missed(self) -> None:
+        """A gap."""
+        self.taken.put_nowait(None)
+
+    async def next(self) -> str | None:
+        """What comes next."""
+        return await asyncio.wait_for(self.taken.get(), WITHIN_S)
+
+
+def subscriptions(server: Server) -> dict[str, int]:
+    """How many connections listen to what, as Redis counts them."""
+    with Redis(port=server.port, decode_responses=True) as redis:
+        return dict(redis.pubsub_numsub(*redis.pubsub_channels()))
+
+
+@pytest_asyncio.fixture
+async def layer(server: Server) -> AsyncIterator[LiveLayer]:
+    found = LiveLayer(hosts=[f"redis://127.0.0.1:{server.port}/0"])
+    yield found
+    await found.flush()
+    found.close()
+
+
+async def test_a_process_subscribes_to_a_group_once(server: Server, layer: LiveLayer) -> None:
+    pages = [Taker() for _ in range(50)]
+    for page in pages:
+        await layer.join("job.1", page)
+    await layer.join("job.2", pages[0])
+    await asyncio.to_thread(layer.publish, {"job.1": "ä", "nobody": "n"})
+    assert {await page.next() for page in pages} == {"ä"}
+    assert await asyncio.to_thread(subscriptions, server) == {"asgi__group__job.1": 1, "asgi__group__job.2": 1}
+    for page in pages[1:]:
+        await layer.leave("job.1", page)
+    await asyncio.to_thread(layer.publish, {"job.1": "b"})
+    assert await pages[0].next() == "b"
+    assert all(page.taken.empty() for page in pages)
+    await layer.leave("job.1", pages[0])
+    await layer.leave("job.1", pages[0])
+    await asyncio.to_thread(layer.publish, {"job.1": "c", "job.2": "d"})
+    assert await pages[0].next() == "d"
+    assert await asyncio.to_thread(subscriptions, server) == {"asgi__group__job.2": 1}
+
+
+async def test_after_redis_was_away_everybody_is_told(server: Server, layer: LiveLayer) -> None:
+    pages = [Taker() for _ in range(2)]
+    await layer.join("jobs", pages[0])
+    await layer.join("job.1", pages[1])
+    await asyncio.to_thread(layer.publish, {"jobs": "a"})
+    assert await pages[0].next() == "a"
     server.kill()
     await asyncio.to_thread(server.start)
-    for channel in channels:
-        assert await asyncio.wait_for(layer.receive(channel), WITHIN_S) == GAP
+    for page in pages:
+        assert await page.next() is None
     for _ in range(20):
         # The subscription is known to be renewed, the way of this message is one more connection.
         try:
-            await layer.group_send("jobs", {"type": "live.events", "text": "b"})
+            await asyncio.to_thread(layer.publish, {"jobs": "b"})
             break
         except RedisError:
             await asyncio.sleep(0.1)
-    assert await asyncio.wait_for(layer.receive(channels[0]), WITHIN_S) == {"type": "live.events", "text": "b"}
-    await layer.flush()
-
-
-async def test_what_a_process_without_a_loop_publishes_arrives(server: Server) -> None:
-    layer = GapAwareChannelLayer(hosts=[f"redis://127.0.0.1:{server.port}/0"])
-    channel = await layer.new_channel()
-    await layer.group_add("jobs", channel)
-    message = {"type": "live.events", "text": "c"}
-    await asyncio.to_thread(layer.publish, {"jobs": message, "nobody": message})
-    assert await asyncio.wait_for(layer.receive(channel), WITHIN_S) == message
-    await layer.flush()
-    layer.close()
+    assert await pages[0].next() == "b"
