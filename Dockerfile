@@ -19,9 +19,11 @@ COPY orchestrator orchestrator
 COPY worker_agent/__init__.py worker_agent/
 COPY worker_agent/protocol worker_agent/protocol
 COPY examples examples
+ENV DJANGO_SETTINGS_MODULE=dashboard.config.settings TRAINYARD_STATIC_DIR=/srv/trainyard/static
+RUN python manage.py static_files
 RUN useradd --system --uid 10001 --create-home --home-dir /var/lib/trainyard --shell /usr/sbin/nologin trainyard
 USER trainyard
-ENV DJANGO_SETTINGS_MODULE=dashboard.config.settings TRAINYARD_DATA_DIR=/var/lib/trainyard
+ENV TRAINYARD_DATA_DIR=/var/lib/trainyard
 VOLUME /var/lib/trainyard
 EXPOSE 8000
 CMD ["uvicorn", "dashboard.config.asgi:application", "--host", "0.0.0.0", "--port", "8000", "--ws", "websockets-sansio", "--ws-per-message-deflate", "false", "--no-access-log", "--timeout-graceful-shutdown", "3"]

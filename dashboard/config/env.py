@@ -20,6 +20,7 @@ class Env(BaseSettings):
     secret_key: str = ""
     debug: bool = False
     data_dir: Path = Path("~/.trainyard")
+    static_dir: str = ""
     database_url: str = ""
     redis_url: str = "redis://127.0.0.1:6379/0"
     agent_redis_url: str = ""

@@ -12,6 +12,8 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.utils.cache import patch_cache_control
 
+from dashboard.static_files import STATIC_FILES
+
 # Routes that answer before anybody has signed in.
 OPEN_VIEWS = frozenset({"sign_in", "healthz", "readyz"})
 # Folders that check by themselves who calls: agents by signature, REST by token or session (401 instead of a page).
@@ -45,6 +47,8 @@ class HeadersMiddleware:
             "Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()"
         )
         response.headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+        # A page of another version learns from the answers to its scripts that it is one.
+        response.headers.setdefault("Trainyard-Version", STATIC_FILES.manifest_hash)
         if not response.has_header("Cache-Control"):
             patch_cache_control(response, private=True, no_cache=True)
         return response

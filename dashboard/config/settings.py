@@ -95,7 +95,12 @@ USE_I18N = False
 FORMAT_MODULE_PATH = "dashboard.config.formats"
 
 STATIC_URL = "/static/"
-# Files are served from the packages themselves: nothing has to be collected before the first start.
+STATIC_ROOT = Path(env.static_dir) if env.static_dir else DATA_DIR / "static"
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "dashboard.static_files.StaticFiles"},
+}
+# Where `manage.py static_files` has prepared nothing, files are served from the packages themselves.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_ALLOW_ALL_ORIGINS = False
 WHITENOISE_AUTOREFRESH = env.debug

@@ -12,9 +12,10 @@ from django import template
 from django.template import Context
 from django.template.loader import render_to_string
 from django.templatetags.static import static
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from dashboard.static_files import STATIC_FILES
 from dashboard.tones import SHAPES, TONES, tone_of
 from orchestrator.domain.gang.reasons import sentence_in
 from orchestrator.queries.machines import Slot
@@ -147,6 +148,21 @@ def icon(name: str, css: str = "") -> SafeString:
     return format_html(
         '<svg class="ty-ico {}" aria-hidden="true"><use href="{}#{}"/></svg>', css, static("dashboard/icons.svg"), name
     )
+
+
+@register.simple_tag
+@cache
+def script(name: str) -> SafeString:
+    """A page's own module, such as `js/jobs.js`; with it the browser asks for all that it imports at once."""
+    first, *imported = STATIC_FILES.modules(f"dashboard/{name}")
+    links = format_html_join("", '<link rel="modulepreload" href="{}">', ((each,) for each in imported))
+    return format_html('{}<script type="module" src="{}"></script>', links, first)
+
+
+@register.simple_tag
+def version() -> str:
+    """Changes with the scripts and styles; "" where none were prepared (`static_files.py`)."""
+    return str(STATIC_FILES.manifest_hash)
 
 
 @register.simple_tag

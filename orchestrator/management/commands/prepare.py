@@ -30,6 +30,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, agents: list[str], **options: Any) -> None:
         """Bring the database up to date and print what `up` needs to know."""
         call_command("migrate", interactive=False, verbosity=0)
+        call_command("static_files")
         kept = folder.read_secrets(settings.DATA_DIR)
         person, _ = accounts.ensure_administrator(username=ADMINISTRATOR, password=kept.admin_password)
         ApiToken.objects.get_or_create(

@@ -1,5 +1,5 @@
 // Behaviour that every page shares: theme, drawer, dialogs, menus, copying, shortcuts, tables, section links.
-import { $, $$ } from "./dom.js";
+import { $, $$, outdated } from "./dom.js";
 import { localTimes } from "./format.js";
 import { live } from "./live.js";
 import { complain, tendPrinted, toast } from "./toast.js";
@@ -25,7 +25,8 @@ function drawer(on) {
 const actions = {
   theme,
   keys: () => open("keys"),
-  palette: async () => (await import("./palette.js")).palette(actions),
+  palette: () => import("./palette.js").then((module) => module.palette(actions), outdated),
+  reload: () => location.reload(),
   live: () => live.toggle(),
   menu: () => drawer(!$("#side").classList.contains("is-open")),
 };

@@ -39,9 +39,18 @@ export function swap(fresh) {
     });
   return true;
 }
+// An answer of another version than this page: its parts and modules may not fit, so the page offers to be loaded again.
+export function outdated() {
+  const notice = $("#updated");
+  if (notice) notice.hidden = false;
+}
+export function sameVersion(answer) {
+  if ((answer.headers.get("Trainyard-Version") ?? "") !== ($("#updated")?.dataset.version ?? "")) outdated();
+  return answer;
+}
 // A page or its parts, as the server prints them now. The side bar's counts, which come with either, are put in place.
 export async function fetchParts(url) {
-  const answer = await fetch(url, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+  const answer = sameVersion(await fetch(url, { headers: { Accept: "text/html" }, credentials: "same-origin" }));
   if (!answer.ok) throw new Error(`${url} answered ${answer.status}`);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   for (const each of $$("[id^=count-]", page)) swap(each);

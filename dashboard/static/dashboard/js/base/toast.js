@@ -26,4 +26,4 @@ function tend(t) {
   t.onpointerleave = t.onfocusout = start;
   start();
 }
-export const tendPrinted = () => $$(".ty-toasts .ty-toast").forEach(tend);
+export const tendPrinted = () => $$(".ty-toasts .ty-toast:not([hidden])").forEach(tend);
