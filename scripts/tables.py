@@ -41,8 +41,9 @@ def strategies() -> str:
 
 
 def _processes(row: StrategyRow) -> str:
-    workers = "`workers` (one of them called chief on request)" if "chief" in row.reads else "`workers`"
-    parts = ["chief"] * row.coordinated + [workers if row.is_gang else "1"] + ["`ps`"] * ("ps" in row.reads)
+    leads = ["chief (a script may leave it out)"] if row.coordinated else []
+    workers = "`workers` (one of them called chief on request)" if "chief" in row.reads and not leads else "`workers`"
+    parts = [*leads, workers if row.is_gang else "1"] + ["`ps`"] * ("ps" in row.reads)
     return ", ".join(parts + ["an evaluator on request"] * ("validation" in row.reads))
 
 

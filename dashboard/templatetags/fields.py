@@ -23,6 +23,7 @@ INPUT_MODES = {"int": "numeric", "float": "decimal"}
 WIDTHS = {2: "", 3: "w3", 4: "w4", 6: "w6"}
 # The value of a field that is not set.
 UNSET = ("", "Automatic")
+YES_OR_NO = [("on", "Yes"), ("off", "No")]
 
 
 class Form(Protocol):
@@ -100,7 +101,7 @@ def _folded(form: JobForm, rows: list[Field]) -> dict[str, object]:
 
 def _drawn(form: JobForm, row: Field, options: Iterable[tuple[str, str]] = ()) -> dict[str, object]:
     """A field that only some strategies, or one kind of program, read says so, and is shown with those alone."""
-    chosen = [(option.value, option.label) for option in row.options]
+    chosen = YES_OR_NO if row.type is bool else [(option.value, option.label) for option in row.options]
     return field(
         form,
         row.name,

@@ -150,7 +150,7 @@ def _script_rows(found: Checked, form: JobForm) -> list[tuple[str, str]]:
     keras = keras_of(found.asked).label
     rows = [("Keras", keras if form.values["keras"] else f"Automatic: {keras}")]
     if STRATEGIES[found.asked.strategy].coordinated:
-        own = runs_script(Role.PS, found.asked.strategy, found.script)
+        own = runs_script(Role.PS, found.asked, found.script)
         rows.append(("Runs it", "every process" if own else "the chief; the others are its servers"))
     return rows
 

@@ -9,18 +9,16 @@ then the rest is ended, and whether the job is launched again is decided when al
 itself even then, they could not reach one another, which is not the program's doing. Which causes are: `restarts.py`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from orchestrator.domain.gang import separable_parts
 from orchestrator.domain.gang.reasons import ReplicaFacts, adding, reason_of, sentence_of
 from orchestrator.domain.gang.restarts import Again, AttemptEnd, Never, verdict
+from orchestrator.domain.gang.roles import is_driven, leads, training
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA, final_status
 from worker_agent.protocol.causes import Blame, row_of
 from worker_agent.protocol.ending import Ending
-from worker_agent.protocol.job.gang_shape import is_leader
-from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Role, Strategy
 
 CONSEQUENCE_WAIT = timedelta(seconds=2)
@@ -161,12 +159,6 @@ def blame_in(replicas: tuple[ReplicaFacts, ...], root: ReplicaFacts) -> Blame:
     return Blame.PROGRAM if has_left and root.end.lost_peer else root.end.blame
 
 
-def leads(replica: ReplicaFacts, gang: Sequence[ReplicaFacts]) -> bool:
-    """Whether it leads its gang."""
-    has_chief = any(other.role is Role.CHIEF for other in gang)
-    return is_leader(replica.role, replica.index, has_chief=has_chief)
-
-
 def end_of(root: ReplicaFacts, *, number: int, step: int, first_step: int) -> AttemptEnd:
     """The end of attempt `number`, or of a part of it, that failed of this process."""
     return AttemptEnd(number, root.end.cause, root.end.blame, step, first_step, root.end.digest)
@@ -190,9 +182,9 @@ def _leaves(leaving: list[ReplicaFacts], gang: GangFacts, now: datetime) -> Wait
 
 def _counting(gang: GangFacts) -> tuple[ReplicaFacts, ...]:
     """Those whose failure matters: once the training is done, not of those who only served it."""
-    if STRATEGIES[gang.strategy].leader_drives and _completed(gang):
-        return tuple(each for each in gang.replicas if each.role is Role.EVALUATOR or _is_awaited(each, gang))
-    return gang.replicas
+    if not _completed(gang):
+        return gang.replicas
+    return tuple(each for each in gang.replicas if each.role is Role.EVALUATOR or each in _awaited(gang))
 
 
 def _failed(gang: GangFacts, root: ReplicaFacts, counting: tuple[ReplicaFacts, ...], now: datetime) -> Decision:
@@ -272,10 +264,7 @@ def _finish_stopping(gang: GangFacts) -> Finish:
 
 def _completed(gang: GangFacts) -> bool:
     """Whether the training itself came to its end, whatever happened to those who only served it."""
-    if STRATEGIES[gang.strategy].leader_drives:
-        return all(replica.cause is Cause.COMPLETED for replica in gang.replicas if _is_awaited(replica, gang))
-    trained = [replica for replica in gang.replicas if replica.role is not Role.EVALUATOR]
-    return all(replica.cause is Cause.COMPLETED for replica in trained)
+    return all(replica.cause is Cause.COMPLETED for replica in training(gang.replicas, gang.strategy))
 
 
 def _training_done(gang: GangFacts, now: datetime) -> bool:
@@ -285,20 +274,20 @@ def _training_done(gang: GangFacts, now: datetime) -> bool:
     Its parameter servers join for ever, and so do many evaluators.
     """
     is_script = gang.kind is Kind.SCRIPT
-    awaited = [replica for replica in gang.replicas if _is_awaited(replica, gang)]
+    awaited = _awaited(gang)
     ended = [replica.ended_at for replica in awaited if replica.cause is Cause.COMPLETED and replica.ended_at]
     if not ended or len(ended) < len(awaited):
         return False
-    patience = timedelta(0) if is_script or STRATEGIES[gang.strategy].leader_drives else LINGER
+    patience = timedelta(0) if is_script or is_driven(gang.replicas, gang.strategy) else LINGER
     if any(replica.role is Role.EVALUATOR for replica in gang.live):
         patience = LINGER if is_script else EVALUATION
     return now - max(ended) >= patience
 
 
-def _is_awaited(replica: ReplicaFacts, gang: GangFacts) -> bool:
-    if gang.kind is Kind.SCRIPT and not STRATEGIES[gang.strategy].leader_drives:
-        return replica.role in (Role.CHIEF, Role.WORKER)
-    return leads(replica, gang.replicas)
+def _awaited(gang: GangFacts) -> list[ReplicaFacts]:
+    if gang.kind is Kind.SCRIPT:
+        return training(gang.replicas, gang.strategy)
+    return [replica for replica in gang.replicas if leads(replica, gang.replicas)]
 
 
 def _order(replica: ReplicaFacts) -> tuple[bool, bool, bool, bool, float]:

@@ -12,16 +12,15 @@ the pause was the cluster's wish and not a person's: then the job goes back into
 time, and was killed for it, is nobody's failure: the job is kept, and no node is blamed.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from orchestrator.domain.gang.decisions import CONSEQUENCE_WAIT, End, Finish, GangFacts, Wait, leads, root_cause
+from orchestrator.domain.gang.decisions import CONSEQUENCE_WAIT, End, Finish, GangFacts, Wait, root_cause
 from orchestrator.domain.gang.reasons import ReplicaFacts, reason_of
+from orchestrator.domain.gang.roles import training
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from worker_agent.protocol.causes import Retry
-from worker_agent.protocol.job.strategies import STRATEGIES
-from worker_agent.protocol.states import Cause, Role, Strategy
+from worker_agent.protocol.states import Cause
 
 # What the processes said last may take so long to arrive; among it, that the checkpoint is complete.
 LAST_REPORTS_WITHIN = timedelta(seconds=60)
@@ -56,16 +55,9 @@ class Kept:
 Decision = Wait | End | EndOthers | Kept | Finish
 
 
-def savers_of(gang: Sequence[ReplicaFacts], strategy: Strategy) -> list[ReplicaFacts]:
-    """Those who take part in saving."""
-    if STRATEGIES[strategy].leader_drives:
-        return [replica for replica in gang if leads(replica, gang)]
-    return [replica for replica in gang if replica.role is not Role.EVALUATOR]
-
-
 def decide(gang: GangFacts, pause: Pause, *, now: datetime) -> Decision:
     """The next move of a job that is pausing. Its `cause` is None until those who save have left."""
-    savers = savers_of(gang.replicas, gang.strategy)
+    savers = training(gang.replicas, gang.strategy)
     if savers and all(replica.cause is Cause.COMPLETED for replica in savers):
         return End(Cause.COMPLETED, "It had finished before the pause reached it.")
     if gang.cause is not None:

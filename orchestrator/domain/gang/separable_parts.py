@@ -2,8 +2,8 @@
 
 Under parameter servers the variables lie on the ps and are known to the chief alone, so those begin together from a
 checkpoint; a worker holds nothing that the others could not do without, and serves any chief that comes. An evaluator
-stands beside its gang, whatever the strategy. The gang's addresses are the same in every process, so who comes back
-comes back where it was.
+stands beside its gang, whatever the strategy. What the leader of a script would do on its return is its own affair.
+The gang's addresses are the same in every process, so who comes back comes back where it was.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from orchestrator.domain.gang.reasons import ReplicaFacts
 from orchestrator.domain.gang.restarts import Again
+from orchestrator.domain.gang.roles import leads
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Cause, Kind, Role, Strategy
 
@@ -36,14 +37,11 @@ class Part:
 
 
 def separable(strategy: Strategy, kind: Kind, replicas: Sequence[ReplicaFacts]) -> list[tuple[ReplicaFacts, ...]]:
-    """The groups of processes that can be launched anew by themselves. Who is in none takes the whole gang along.
-
-    What the chief of a script would do on its return is its own affair.
-    """
+    """The groups of processes that can be launched anew by themselves. Who is in none takes the whole gang along."""
     alone = [replica for replica in replicas if replica.role is Role.EVALUATOR]
     if not STRATEGIES[strategy].coordinated:
         return [(replica,) for replica in alone]
-    alone += [replica for replica in replicas if replica.role is Role.WORKER]
+    alone += [replica for replica in replicas if replica.role is Role.WORKER and not leads(replica, replicas)]
     together = tuple(replica for replica in replicas if replica.role in HOLD_VARIABLES)
     return [*([together] if kind is Kind.RECIPE else []), *((replica,) for replica in alone)]
 

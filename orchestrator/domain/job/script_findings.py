@@ -29,12 +29,19 @@ def refusals(script: ScriptInfo, spec: JobSpec) -> list[tuple[str, str]]:
 
 
 def _strategy(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
-    if script.dtensor or spec.strategy in script.strategies:
-        return
     row = STRATEGIES[spec.strategy]
+    if script.one_process and row.is_gang:
+        what = "the program starts servers and does not read TF_CONFIG"
+        why = "each process would make a cluster of its own, or all of them would take the same place in one"
+        yield Finding(what, why, "Read TF_CONFIG in it, or choose `one_device`", blocks=False)
+    served = script.serves and (row.coordinated or script.one_process)
+    if script.dtensor or spec.strategy in script.strategies or (served and not row.is_gang):
+        return
+    if served and not script.strategies:
+        return
     labels = " and ".join(STRATEGIES[strategy].label for strategy in script.strategies)
     roles = [role for role, _index in (*computing_roles(spec), *deviceless_roles(spec))]
-    runs = sum(runs_script(role, spec.strategy, script) for role in roles)
+    runs = sum(runs_script(role, spec, script) for role in roles)
     alone = not any(STRATEGIES[strategy].is_gang for strategy in script.strategies)
     what = f"the program builds {labels}" if script.strategies else "the program names no strategy"
     first = script.strategies[0] if script.strategies else Strategy.ONE_DEVICE

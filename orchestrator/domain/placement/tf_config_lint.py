@@ -39,6 +39,12 @@ def lint(written: str, spec: JobSpec, cluster: ClusterView | None) -> list[Findi
     return found
 
 
+def leaves_chief_out(written: str) -> bool:
+    """Whether the text describes workers and parameter servers without a chief."""
+    read = _cluster_in(written)
+    return not isinstance(read, Finding) and "ps" in read[1] and "chief" not in read[1]
+
+
 def _cluster_in(written: str) -> tuple[Mapping[str, object], dict[str, list[str]]] | Finding:
     remedy = f"Write for instance {EXAMPLE}"
     if len(written) > LARGEST:
@@ -83,11 +89,11 @@ def _roles(members: Mapping[str, list[str]], spec: JobSpec) -> Iterator[Finding]
             yield Finding(
                 f"there is no role {role[:40]!r}", "TensorFlow starts nothing for it", "Use worker, chief, ps"
             )
-    if "ps" in members and "chief" not in members:
+    if "ps" in members and "chief" not in members and (has_chief(spec) or not STRATEGIES[spec.strategy].coordinated):
         yield Finding(
             "there are parameter servers but no chief",
             "the chief creates the variables on them and hands out the work; without it the workers wait",
-            'Add "chief": ["host:port"]',
+            'Add "chief": ["host:port"], or, if worker 0 leads, as in TensorFlow 1, set `chief` to false',
         )
     if "ps" in members and not STRATEGIES[spec.strategy].coordinated:
         yield Finding(
@@ -102,13 +108,13 @@ def _counts(members: Mapping[str, list[str]], spec: JobSpec) -> Iterator[Finding
     chiefs = len(members.get("chief", ()))
     if chiefs > 1:
         yield Finding(f"there are {chiefs} chiefs", "only one process can lead", "Keep one")
-    elif chiefs and not coordinated and not spec.chief:
+    elif chiefs and not has_chief(spec):
         yield Finding(
             "a chief is declared, but none is started",
             "the workers would wait for it forever",
-            "Set chief (it counts among the workers), or make its address one of worker",
+            "Set chief, or make its address one of worker",
         )
-    elif spec.chief and not chiefs:
+    elif has_chief(spec) and not chiefs and not coordinated:
         yield Finding(
             "a chief is requested but not declared",
             "it would have no address",

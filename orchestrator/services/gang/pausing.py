@@ -9,7 +9,7 @@ from datetime import datetime
 from django.conf import settings
 
 from orchestrator import enqueue
-from orchestrator.domain.gang import pauses
+from orchestrator.domain.gang import pauses, roles
 from orchestrator.domain.gang.decisions import GangFacts
 from orchestrator.domain.gang.pauses import EndOthers, Kept, Pause
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
@@ -101,7 +101,7 @@ def keep(job: Job, decision: Kept, *, now: datetime) -> None:
 
 
 def _savers(job: Job) -> set[int]:
-    return {facts.replica_id for facts in pauses.savers_of(gang_facts.present(job), Strategy(job.strategy))}
+    return {facts.replica_id for facts in roles.training(gang_facts.present(job), Strategy(job.strategy))}
 
 
 def _is_stored(job: Job) -> bool:

@@ -28,6 +28,7 @@ from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.job.recipe_text import RecipeInfo
 from worker_agent.protocol.job.script_text import ScriptInfo
+from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Kind, Strategy
 
 PLACEHOLDER_CODE = CodeRef(sha256="", entry="")
@@ -142,14 +143,18 @@ def _read(request: Mapping[str, object], resolved: Program | Rejected, *, by: Us
 def _spec(values: Mapping[str, object], broken: set[str], *, cluster: str, program: Program | None) -> JobSpec | None:
     """What was asked for; fields that are wrong have their default. None when the gang's shape is among them.
 
-    A script gets the Keras that its text calls for, unless one was chosen."""
+    A script gets the Keras and the chief that its text calls for, unless one was chosen."""
     if broken & SHAPE_FIELDS:
         return None
     sound = {name: value for name, value in values.items() if name not in broken}
     reference = program.ref if program else PLACEHOLDER_CODE
     script = program.script if program else None
+    strategy = Strategy(str(sound["strategy"]))
     if script and sound.get("keras") is None:
-        sound["keras"] = script.proposed_keras(Strategy(str(sound["strategy"])))
+        sound["keras"] = script.proposed_keras(strategy)
+    if script and sound.get("chief") is None and STRATEGIES[strategy].coordinated:
+        left_out = script.serves and tf_config_lint.leaves_chief_out(str(sound.get("tf_config", "")))
+        sound["chief"] = False if script.worker_leads or left_out else None
     return JobSpec(**{"name": "-"} | sound | {"cluster": cluster, "code": reference})  # type: ignore[arg-type]  # checked
 
 

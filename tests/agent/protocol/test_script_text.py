@@ -2,9 +2,10 @@
 
 import pytest
 
+from tests.domain.gang.gangs import spec
 from worker_agent.protocol.job.requirements import digest_of, lines_of, problem_of
 from worker_agent.protocol.job.script_text import entry_of, inspect_script, runs_script
-from worker_agent.protocol.states import Keras, Role, Strategy
+from worker_agent.protocol.states import Keras, Kind, Role, Strategy
 
 
 def said(*texts: str):  # type: ignore[no-untyped-def]
@@ -53,11 +54,31 @@ def test_who_runs_a_script_under_parameter_servers():
     plain = said("strategy = tf.distribute.ParameterServerStrategy(resolver)  # no Server(")
     assert branches.serves
     assert not plain.serves
+    served = spec(Strategy.PARAMETER_SERVER, kind=Kind.SCRIPT)
+    without_chief = spec(Strategy.PARAMETER_SERVER, kind=Kind.SCRIPT, chief=False)
     for role in Role:
-        assert runs_script(role, Strategy.PARAMETER_SERVER, branches)
-        assert runs_script(role, Strategy.MULTI_WORKER_MIRRORED, plain)
-    runs = {role for role in Role if runs_script(role, Strategy.PARAMETER_SERVER, plain)}
-    assert runs == {Role.CHIEF, Role.EVALUATOR}
+        assert runs_script(role, served, branches)
+        assert runs_script(role, without_chief, plain)
+        assert runs_script(role, spec(Strategy.MULTI_WORKER_MIRRORED, kind=Kind.SCRIPT), plain)
+    assert {role for role in Role if runs_script(role, served, plain)} == {Role.CHIEF, Role.EVALUATOR}
+
+
+SERVER = "server = tf.compat.v1.train.Server(cluster, job_name=kind, task_index=index)\n"
+SESSION = "tf.compat.v1.train.MonitoredTrainingSession(server.target, is_chief=index == 0)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "leads"),
+    [
+        (SERVER + SESSION, True),
+        (SERVER + "with tf.device(tf.compat.v1.train.replica_device_setter(cluster=c)): pass", True),
+        (SERVER + SESSION + "if kind == 'chief': lead()", False),
+        (SERVER + "strategy = tf.distribute.ParameterServerStrategy(resolver)", False),
+        (SESSION, False),
+    ],
+)
+def test_whose_worker_leads(text, leads):
+    assert said(text).worker_leads is leads
 
 
 def test_what_counts_before_the_import_of_tensorflow():

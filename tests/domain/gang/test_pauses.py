@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.domain.gang import pauses
 from orchestrator.domain.gang.decisions import End, Finish, Wait
-from orchestrator.domain.gang.pauses import EndOthers, Kept, Pause, savers_of
+from orchestrator.domain.gang.pauses import EndOthers, Kept, Pause
 from tests.domain.gang.gangs import NOW, ended, gang, replica, spec
 from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.states import Cause, JobStatus, Kind, Role, Strategy
@@ -31,22 +31,6 @@ def test_which_jobs_save():
     assert keeps_checkpoints(spec(Strategy.TENSOR_PARALLEL))
 
 
-@pytest.mark.parametrize(
-    ("strategy", "savers"),
-    [
-        (Strategy.MULTI_WORKER_MIRRORED, {"chief 0", "worker 0", "worker 1"}),
-        (Strategy.PARAMETER_SERVER, {"chief 0"}),
-    ],
-)
-def test_who_saves(strategy, savers):
-    members = [(Role.CHIEF, 0), (Role.WORKER, 0), (Role.WORKER, 1), (Role.PS, 0), (Role.EVALUATOR, 0)]
-    if strategy is Strategy.MULTI_WORKER_MIRRORED:
-        members.remove((Role.PS, 0))
-    gang_of = [replica(index, role=role) for role, index in members]
-    found = {each.words for each in savers_of(gang_of, strategy)}
-    assert found == savers
-
-
 def test_who_was_asked_from_outside_and_saved_is_no_failure_of_the_pause():
     left = (ended(0, Cause.PAUSED, code=75, saved=True), ended(1, Cause.PREEMPTED, code=75, saved=True))
     assert decide(*left) == EndOthers(Cause.PAUSED, BY_ADA)
@@ -54,10 +38,6 @@ def test_who_was_asked_from_outside_and_saved_is_no_failure_of_the_pause():
     unsaved = ended(1, Cause.PREEMPTED, signal=15, message="It left without saving.")
     kept = decide(ended(0, Cause.STOPPED), unsaved, cause=Cause.PREEMPTED)
     assert (kept.cause, kept.reason.startswith("The pause saved nothing: worker 1")) == (Cause.PREEMPTED, True)
-
-
-def test_of_a_pipeline_the_first_worker_saves():
-    assert [each.index for each in savers_of([replica(0), replica(1)], Strategy.PIPELINE)] == [0]
 
 
 def test_all_who_save_have_to_leave_then_the_rest_is_ended_then_the_job_is_kept():
@@ -148,3 +128,10 @@ def test_what_kept_it_from_saving_is_the_cause():
 def test_a_job_that_cannot_save_is_kept_when_all_have_ended():
     assert decide(replica(0), pause=ENDING, cause=Cause.PAUSED) == Wait()
     assert decide(ended(0, Cause.PAUSED), pause=ENDING, cause=Cause.PAUSED) == Kept(Cause.PAUSED, BY_ADA)
+
+
+def test_a_script_without_a_chief_is_done_when_all_its_workers_are():
+    script = {"kind": Kind.SCRIPT, "strategy": Strategy.PARAMETER_SERVER, "cause": Cause.PAUSED}
+    server = ended(0, Cause.PAUSED, role=Role.PS)
+    assert isinstance(decide(ended(0), ended(1), replica(0, role=Role.PS), pause=ENDING, **script), End)
+    assert isinstance(decide(ended(0), ended(1, Cause.PAUSED), server, pause=ENDING, **script), Kept)

@@ -132,3 +132,14 @@ def test_when_the_training_is_done_its_servers_may_die():
     gone = [ended(index, role=role, **KILLED) for role, index in [(Role.PS, 0), (Role.PS, 1), (Role.WORKER, 0)]]
     everybody = gang(chief, *gone, ended(1, **KILLED), strategy=Strategy.PARAMETER_SERVER)
     assert decide(everybody, now=NOW) == Finish(Cause.COMPLETED, "")
+
+
+def test_of_a_script_without_a_chief_worker_0_takes_the_gang_along():
+    """It made the variables; another worker only goes on with them."""
+    leader, other, server = replica(0), replica(1), replica(0, role=Role.PS)
+    script = {"strategy": Strategy.PARAMETER_SERVER, "kind": Kind.SCRIPT}
+    assert replaced(decide(gang(leader, ended(1, **KILLED), server, **script), now=NOW)) == [{(Role.WORKER, 1)}]
+    for failed in ((ended(0, **KILLED), other, server), (leader, other, ended(0, role=Role.PS, **KILLED))):
+        decision = decide(gang(*failed, **script), now=NOW)
+        assert isinstance(decision, End)
+        assert decision.restart

@@ -32,7 +32,7 @@ REFUSED = [
     ("tpu", {"tpu": "t", "devices_per_worker": 8}, "devices_per_worker", "counted when the job connects to it"),
     ("parameter_server", {"workers": 2, "ps": 0}, "ps", "needs at least one parameter server"),
     ("multi_worker_mirrored", {"workers": 2, "ps": 1}, "ps", "choose parameter_server"),
-    ("parameter_server", {"ps": 1, "chief": True}, "chief", "always has a chief"),
+    ("parameter_server", {"ps": 1, "chief": False}, "chief", "the chief of a recipe hands out the work"),
     ("mirrored", {"chief": True}, "chief", "choose multi_worker_mirrored"),
     (
         "tensor_parallel",

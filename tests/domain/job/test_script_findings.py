@@ -10,6 +10,9 @@ from worker_agent.protocol.states import Keras, Kind, Strategy
 MIRRORED = "s = tf.distribute.MirroredStrategy()\n"
 GANG = "s = tf.distribute.MultiWorkerMirroredStrategy()\n"
 SERVED = "s = tf.distribute.ParameterServerStrategy(r)\n"
+BRANCHES = "r = TFConfigClusterResolver()\ns = tf.distribute.Server(c)\n"
+TF1 = BRANCHES + "with tf.compat.v1.train.MonitoredTrainingSession(s.target): pass\n"
+OWN = SERVED + "for i in range(2): tf.distribute.Server(c, job_name='worker', task_index=i)\n"
 DTENSOR = "from tensorflow.experimental import dtensor\n"
 MEETS = DTENSOR + "dtensor.initialize_accelerator_system('CPU')\n"
 
@@ -28,6 +31,9 @@ def found(text, strategy, **fields):
         (DTENSOR, "tensor_parallel", {"workers": 2}),
         (MIRRORED + GANG, "multi_worker_mirrored", {"workers": 2}),
         ("print(1)\n", "one_device", {}),
+        (OWN, "one_device", {}),
+        (TF1, "one_device", {}),
+        (TF1, "parameter_server", {"workers": 2, "ps": 1, "chief": False}),
         ("print(1)\n", "multi_worker_mirrored", {"workers": 1}),
     ],
 )
@@ -40,7 +46,13 @@ def test_what_fits_is_passed_over(text, strategy, fields):
     [
         (MIRRORED, "multi_worker_mirrored", {"workers": 2}, "2 processes that run it would train a separate model"),
         (MIRRORED, "parameter_server", {"workers": 2, "ps": 1}, "only the chief runs it, and would train alone"),
-        (MIRRORED + "tf.distribute.Server(c)", "parameter_server", {"workers": 2, "ps": 1}, "each of the 4 processes"),
+        (
+            MIRRORED + BRANCHES,
+            "parameter_server",
+            {"workers": 2, "ps": 1},
+            "each of the 4 processes",
+        ),
+        (OWN, "parameter_server", {"workers": 2, "ps": 1}, "each process would make a cluster of its own"),
         ("print(1)\n", "multi_worker_mirrored", {"workers": 2}, "the program names no strategy"),
         (GANG, "mirrored", {}, "one process without TF_CONFIG, so it trains alone. Choose `multi_worker_mirrored`"),
         (GANG, "parameter_server", {"workers": 2, "ps": 1}, "it gets the processes of ParameterServer"),

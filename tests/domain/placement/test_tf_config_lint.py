@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from orchestrator.domain.placement.tf_config_lint import lint
 from tests.domain.gang.gangs import cluster, node, spec
-from worker_agent.protocol.states import Strategy
+from worker_agent.protocol.states import Kind, Strategy
 
 A, B, C = "10.0.0.1:20000", "10.0.0.2:20000", "10.0.0.1:20001"
 NODES = cluster(node("n1"), node("n2"))
 TWO = spec(workers=2)
 SERVED = spec(Strategy.PARAMETER_SERVER, workers=1, ps=1)
+WITHOUT_CHIEF = spec(Strategy.PARAMETER_SERVER, workers=1, ps=1, chief=False, kind=Kind.SCRIPT)
 
 
 def found(whole, asked=TWO, nodes=NODES):
@@ -27,6 +28,7 @@ def found(whole, asked=TWO, nodes=NODES):
         ({"worker": [A, B]}, TWO),
         ({"chief": [A], "worker": [B]}, spec(workers=2, chief=True)),
         ({"chief": [A], "worker": [B], "ps": [C]}, SERVED),
+        ({"worker": [B], "ps": [C]}, WITHOUT_CHIEF),
         ({"worker": [A, B]}, spec(Strategy.TENSOR_PARALLEL, workers=2)),
     ],
 )
@@ -50,6 +52,8 @@ def test_sound_ones(members, asked):
         ({"cluster": {"worker": [A], "master": [C]}}, spec(workers=2, chief=True), "no longer knows it. Call it chief"),
         ({"cluster": {"worker": [A, B], "boss": [C]}}, TWO, "there is no role 'boss'"),
         ({"cluster": {"worker": [A], "ps": [B]}}, SERVED, "parameter servers but no chief"),
+        ({"cluster": {"worker": [A], "ps": [B]}}, SERVED, "worker 0 leads, as in TensorFlow 1, set `chief` to false"),
+        ({"cluster": {"chief": [A], "worker": [B], "ps": [C]}}, WITHOUT_CHIEF, "declared, but none is started"),
         ({"cluster": {"worker": [A, B], "ps": [C], "chief": ["h:1"]}}, TWO, "multi_worker_mirrored starts none"),
         ({"cluster": {"chief": [A], "worker": [B, C]}}, TWO, "a chief is declared, but none is started"),
         ({"cluster": {"worker": [A, B]}}, spec(workers=2, chief=True), "a chief is requested but not declared"),

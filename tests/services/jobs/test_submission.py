@@ -173,6 +173,39 @@ def test_a_script_gets_the_keras_that_its_text_calls_for(member, text, strategy,
     assert checked.spec.keras == keras
 
 
+TF1 = (ROOT / "examples/scripts/parameter_server_tf1.py").read_text()
+TF2 = (ROOT / "examples/scripts/parameter_server_loop.py").read_text()
+WITH_CHIEF, WITHOUT = ["chief:0", "ps:0", "worker:0", "worker:1"], ["ps:0", "worker:0", "worker:1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "roles"),
+    [
+        (TF1, {}, WITHOUT),
+        (TF1, {"chief": True}, WITH_CHIEF),
+        (TF2, {}, WITH_CHIEF),
+        (TF2, {"chief": False}, WITHOUT),
+        (TF2, {"tf_config": ("worker", "worker", "ps")}, WITHOUT),
+    ],
+)
+def test_a_script_whose_worker_0_leads_has_no_chief(member, text, given, roles):
+    """As the request, its own TF_CONFIG, or else its text has it."""
+    lab = make_lab()
+    host = lab.nodes.order_by("name")[0].address
+    if "tf_config" in given:
+        cluster = {}
+        for place, role in enumerate(given["tf_config"]):
+            cluster.setdefault(role, []).append(f"{host}:{lab.port_first + place}")
+        given = {"tf_config": {"cluster": cluster}}
+    code = {"filename": "main.py", "text": text}
+    asked = request_for(lab, recipe=None, code=code, kind="script", strategy="parameter_server", workers=2, ps=1)
+    checked = submission.check(asked | given, by=member)
+    assert checked.errors == []
+    assert sorted(checked.tf_configs) == roles
+    named = {role for each in checked.tf_configs.values() for role in each["cluster"]}
+    assert named == {role.partition(":")[0] for role in roles}
+
+
 def test_workers_that_would_never_meet_are_refused_before_anything_starts(member):
     """DTensor over the devices of one process, under the sizes that tensor parallelism begins with."""
     code = {"filename": "main.py", "text": (ROOT / "examples/scripts/dtensor_mlp.py").read_text()}

@@ -14,12 +14,14 @@ def is_leader(role: str, index: int, *, has_chief: bool) -> bool:
 
 def has_chief(spec: JobSpec) -> bool:
     """Whether the gang has a process of that role: the coordinator of parameter servers, or a first worker."""
-    return spec.chief or STRATEGIES[spec.strategy].coordinated
+    if STRATEGIES[spec.strategy].coordinated:
+        return spec.chief is not False or spec.kind is Kind.RECIPE
+    return bool(spec.chief)
 
 
 def computing_roles(spec: JobSpec) -> list[tuple[Role, int]]:
     """The processes that hold devices and compute, the leader first."""
-    if spec.chief:
+    if has_chief(spec) and not STRATEGIES[spec.strategy].coordinated:
         return [(Role.CHIEF, 0), *((Role.WORKER, index) for index in range(spec.workers - 1))]
     return [(Role.WORKER, index) for index in range(spec.workers)]
 
@@ -28,7 +30,7 @@ def deviceless_roles(spec: JobSpec) -> list[tuple[Role, int]]:
     """The processes that hold no device: a coordinator, parameter servers, an evaluator."""
     roles: list[tuple[Role, int]] = []
     if STRATEGIES[spec.strategy].coordinated:
-        roles += [(Role.CHIEF, 0), *((Role.PS, index) for index in range(spec.ps))]
+        roles += [(Role.CHIEF, 0)] * has_chief(spec) + [(Role.PS, index) for index in range(spec.ps)]
     if spec.validation == Validator.EVALUATOR:
         roles.append((Role.EVALUATOR, 0))
     return roles

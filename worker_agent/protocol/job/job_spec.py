@@ -142,11 +142,15 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         _roles("Validation"),
         "An evaluator is a separate process on the leader's node. It computes on the CPU.",
     ] = Validator.GANG
-    chief: Annotated[
-        bool,
-        _roles("Call the first worker chief"),
-        "It trains like the others. Some programs need a process of this name.",
-    ] = False
+    chief: (
+        Annotated[
+            bool,
+            _roles("Chief", control="select"),
+            "Under ParameterServer it hands out the work; a TensorFlow 1 script has none, its worker 0 leads. "
+            "Otherwise the first worker gets this name. Automatic: as the strategy and the script need it.",
+        ]
+        | None
+    ) = None
     tf_config: Annotated[
         str,
         Meta(max_length=100_000),

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from worker_agent.protocol.job.gang_shape import has_chief
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.python_text import parsed
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Keras, Role, Strategy
@@ -18,6 +20,8 @@ PREFERRED_ENTRIES = ("main.py", "train.py")
 # Names that Keras 3 no longer has, or that work under tf_keras alone.
 _OLD_KERAS = frozenset({"DatasetCreator", "SidecarEvaluator", "reset_states", "LossScaleOptimizerV1"})
 _OLD_PATHS = ("keras.optimizers.legacy", "keras.optimizers.experimental", "keras.preprocessing", "keras.dtensor")
+# With these worker 0 of a program of TensorFlow 1 leads the others; parameter servers are only joined.
+_TENSORFLOW_1 = frozenset({"replica_device_setter", "MonitoredTrainingSession", "SyncReplicasOptimizer", "Supervisor"})
 # By these a program of DTensor meets the other processes of its gang; any other mesh is of one process's own devices.
 _DTENSOR_MEETS = frozenset({"initialize_accelerator_system", "initialize_multi_client", "create_distributed_mesh"})
 # What libraries read from the environment while they are imported, or before TensorFlow starts.
@@ -31,9 +35,10 @@ class ScriptInfo:
 
     `keras` is the Keras they import by its own name, None when they say `tf.keras` (either will do) or nothing.
     `old_keras`: they use what only tf_keras has. `dtensor`: they use DTensor, and with `dtensor_meets` a mesh over
-    several processes. `serves`: they start a `tf.distribute.Server` themselves, so every
-    role runs them. `sets_environment`: they set variables that count before TensorFlow is imported. `problems` are
-    sentences that name the line; empty means the text can be run.
+    several processes. `serves`: they start a `tf.distribute.Server` themselves, so every role runs them; with
+    `one_process` it is for a cluster of their own, not that of TF_CONFIG. `worker_leads`: their worker 0 leads, as in
+    TensorFlow 1, and they name no chief. `sets_environment`: they set variables that count before TensorFlow is
+    imported. `problems` are sentences that name the line; empty means the text can be run.
     """
 
     strategies: tuple[Strategy, ...] = ()
@@ -42,6 +47,8 @@ class ScriptInfo:
     dtensor: bool = False
     dtensor_meets: bool = False
     serves: bool = False
+    one_process: bool = False
+    worker_leads: bool = False
     sets_environment: bool = False
     problems: tuple[str, ...] = ()
 
@@ -86,25 +93,30 @@ def inspect_script(sources: Iterable[tuple[str, str]]) -> ScriptInfo:
     named = words.names | words.imports
     own = "keras" in words.imports or any(path.startswith("keras.") for path in words.imports)
     legacy = any(path.split(".")[0] == "tf_keras" for path in words.imports) or "TF_USE_LEGACY_KERAS" in words.texts
+    serves = "Server" in words.calls
     return ScriptInfo(
         strategies=tuple(strategy for strategy, row in STRATEGIES.items() if row.class_name in named),
         keras=Keras.TF_KERAS if legacy else Keras.KERAS3 if own else None,
         old_keras=bool(named & _OLD_KERAS) or any(old in path for path in words.paths for old in _OLD_PATHS),
         dtensor="dtensor" in named,
         dtensor_meets=bool(named & _DTENSOR_MEETS),
-        serves="Server" in words.calls,
+        serves=serves,
+        one_process=serves and "TF_CONFIG" not in words.texts and "TFConfigClusterResolver" not in named,
+        worker_leads=serves and bool(named & _TENSORFLOW_1) and Role.CHIEF not in words.texts,
         sets_environment=any(text.startswith(READ_AT_IMPORT) and text not in _HARMLESS for text in words.texts),
         problems=tuple(problems),
     )
 
 
-def runs_script(role: Role, strategy: Strategy, info: ScriptInfo) -> bool:
+def runs_script(role: Role, spec: JobSpec, info: ScriptInfo) -> bool:
     """Whether a replica of this role runs the script.
 
-    Always, with one exception: under parameter servers, when no file of the program calls `Server(`, the launcher
-    itself starts the `tf.distribute.Server` of each ps and worker, and chief and evaluator alone run the script.
+    Always, with one exception: under parameter servers with a chief, when no file of the program calls `Server(`, the
+    launcher itself starts the `tf.distribute.Server` of each ps and worker, and chief and evaluator alone run the
+    script.
     """
-    return not STRATEGIES[strategy].coordinated or info.serves or role in (Role.CHIEF, Role.EVALUATOR)
+    is_led = STRATEGIES[spec.strategy].coordinated and has_chief(spec)
+    return not is_led or info.serves or role in (Role.CHIEF, Role.EVALUATOR)
 
 
 def entry_of(names: Iterable[str], *, asked: str = "", preferred: Iterable[str] = PREFERRED_ENTRIES) -> str | None:

@@ -81,7 +81,7 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
         "A lost worker starts again while the others continue ([reliability](reliability.md#parts-of-a-gang)).",
         module="served.parameter_server",
         class_name="ParameterServerStrategy",
-        reads=_GANG | {"ps", "min_shard_bytes", "validation"},
+        reads=_GANG | {"ps", "chief", "min_shard_bytes", "validation"},
         defaults=_SEVERAL | {"ps": 1},
         split=Split.ONE_WORKER,
         coordinated=True,
@@ -91,9 +91,15 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
         script_keras=Keras.TF_KERAS,
         shares_checkpoints=False,
         measured=("staleness", "staleness_max"),
-        limits=(Limit("ps", lambda s: s.ps == 0, "{label} needs at least one parameter server: set 1 or more"),),
+        limits=(
+            Limit("ps", lambda s: s.ps == 0, "{label} needs at least one parameter server: set 1 or more"),
+            Limit(
+                "chief",
+                lambda s: s.chief is False and s.kind is Kind.RECIPE,
+                "the chief of a recipe hands out the work: leave `chief` out",
+            ),
+        ),
         refuses={
-            "chief": "{label} always has a chief, which only coordinates: leave `chief` out",
             "accumulation": "a worker of {label} applies each update at once: set `accumulation` to 1 and use a "
             "smaller batch, or choose a synchronous strategy",
             "precision": "the variables on parameter servers are updated in float32: set `precision` to `float32`, or "
@@ -278,8 +284,8 @@ def broken_limits(spec: JobSpec) -> list[tuple[str, str]]:
 
 
 def is_changed(row: Field, spec: JobSpec) -> bool:
-    """Whether a field is something else than its default."""
-    return bool(getattr(spec, row.name) != row.default)
+    """Whether a field is something else than its default; no is not something else than nothing."""
+    return bool((getattr(spec, row.name) or None) != (row.default or None))
 
 
 def filled(sentence: str, spec: JobSpec) -> str:

@@ -59,7 +59,7 @@ def launch(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> int:
         _find_tpu(run, emitter, stop)
     report = ScriptReport(emitter, leads=run.leads)
     facts = ScriptFacts(run, report)
-    if not runs_script(run.role, run.spec.strategy, info):
+    if not runs_script(run.role, run.spec, info):
         _serve(emitter, stop)
     events = EventFiles(report, [folder, Path(os.environ.get("TMPDIR", folder))])
     lines = _listen(report)
