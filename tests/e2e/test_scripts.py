@@ -1,11 +1,14 @@
 """Unmodified programs through real agents: roles, metrics, the end of those who join for ever, and honest failures."""
 
+import os
+import signal
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from tests.e2e.stack import Stack
+from tests.e2e.stack import Stack, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.tf]
 
@@ -28,6 +31,28 @@ def test_parameter_servers_of_a_script_are_ended_when_its_chief_has_ended(stack:
     replicas = stack.get(f"/jobs/{job['id']}/replicas")
     assert {replica["role"] for replica in replicas} == {"chief", "worker", "ps"}
     assert not any(psutil.pid_exists(replica["pid"]) for replica in replicas)
+
+
+def test_a_script_of_tensorflow_1_loses_a_worker_and_ends_with_its_workers(stack: Stack) -> None:
+    """Its worker 0 leads, which the text tells. A worker that is lost comes back alone, and meets nobody."""
+
+    def present() -> dict[str, Any]:
+        rows = stack.get(f"/jobs/{job['id']}/replicas")
+        return {f"{row['role']}:{row['index']}": row for row in rows if not row["superseded"]}
+
+    steps = {"arguments": ["--steps", "20000"]}
+    job = stack.submit(**script("parameter_server_tf1.py"), strategy="parameter_server", workers=2, ps=1, **steps)
+    until(lambda: stack.get(f"/jobs/{job['id']}")["step"] > 100, within_s=120, what=lambda: str(present()))
+    os.kill(present()["worker:1"]["pid"], signal.SIGKILL)
+    done = stack.wait_for_job(job["id"], "succeeded", within_s=300)
+    assert (done["attempt"], done["spec"]["chief"]) == (1, False)
+    gang = present()
+    assert {name: row["cause"] for name, row in gang.items()} == {
+        "worker:0": "completed",
+        "worker:1": "completed",
+        "ps:0": "stopped",
+    }
+    assert gang["worker:1"]["incarnation"] == 1
 
 
 def test_a_script_that_fails_shows_its_own_error(stack: Stack) -> None:

@@ -171,7 +171,9 @@ def gang(
     Without `exports` no final model is written, which would be a fifth of a short training's time.
     """
     computing_chief = bool(spec.get("chief"))
-    roles = [(Role.CHIEF, 0)] * (computing_chief or strategy is Strategy.PARAMETER_SERVER)
+    roles = [(Role.CHIEF, 0)] * (
+        computing_chief or (strategy is Strategy.PARAMETER_SERVER and spec.get("chief") is None)
+    )
     roles += [(Role.WORKER, i) for i in range(workers - computing_chief)] + [(Role.PS, i) for i in range(ps)]
     addresses = {key: f"127.0.0.1:{port}" for key, port in zip(roles, free_ports(len(roles)), strict=True)}
     cluster: dict[str, list[str]] = {}

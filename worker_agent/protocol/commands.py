@@ -32,7 +32,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     `devices` are device indexes on the node; empty for a replica that computes nothing (ps, coordinator).
     `learning_rate` is the effective rate after scaling. `checkpoints` is the job's folder in the place that the
     cluster shares, "" where it has none; `restore` the checkpoint to begin with. `lease_s` is how long the process may
-    go on while its node cannot be reached, 0 for ever. `env` are the cluster's variables.
+    go on while its node cannot be reached, 0 for ever. `env` are the cluster's variables. `incarnation` is 0, and grows
+    with each process that takes the place of one before it while its gang goes on.
     """
 
     command_id: int
@@ -53,6 +54,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     checkpoints: str = ""
     restore: Restore | None = None
     lease_s: float = 0.0
+    incarnation: int = 0
 
 
 def environment_of(launch: Launch) -> dict[str, str]:

@@ -36,7 +36,8 @@ class TrainingRun:
     rate to train with, None where the process has to work it out from the spec. `artifacts` None means that nothing is
     kept. `threads` 0 leaves the choice to TensorFlow. `checkpoints` is where checkpoints are written (None: nowhere),
     `checkpoints_shared` that all nodes see that folder; `restore` the one to begin with, `restore_sha256` the digest of
-    its marker ("": any). `folder` is the replica's own; `environments` is where packages that jobs require are kept.
+    its marker ("": any). `comes_later`: it takes the place of another, in a gang that has met and goes on. `folder` is
+    the replica's own; `environments` is where packages that jobs require are kept.
     """
 
     entry: Path
@@ -60,6 +61,7 @@ class TrainingRun:
     checkpoints_shared: bool = False
     restore: Path | None = None
     restore_sha256: str = ""
+    comes_later: bool = False
 
     @property
     def strategy(self) -> StrategyRow:
@@ -129,6 +131,7 @@ def from_plan(plan: Plan, *, cores: int) -> TrainingRun:
         checkpoints_shared=bool(launch.checkpoints),
         restore=Path(plan.restore) if plan.restore else None,
         restore_sha256=launch.restore.sha256 if launch.restore else "",
+        comes_later=launch.incarnation > 0,
     )
 
 

@@ -36,6 +36,7 @@ def launch(row: Replica, spec: JobSpec, *, attempt: Attempt, begin: Checkpoint |
         learning_rate=batch.learning_rate if isinstance(batch, BatchPlan) else spec.learning_rate,
         rendezvous_timeout_s=settings.RENDEZVOUS_TIMEOUT_S,
         lease_s=row.lease_s,
+        incarnation=row.incarnation,
         env=row.job.cluster.variables,
         checkpoints=attempt.checkpoint_place,
         restore=checkpoint_registry.restore_for(begin, role=role, strategy=spec.strategy) if begin else None,

@@ -12,6 +12,34 @@ def said(*texts: str):  # type: ignore[no-untyped-def]
     return inspect_script([(f"file{number}.py", text) for number, text in enumerate(texts)])
 
 
+SERVER_TEXT = "tf.distribute.Server(spec)"
+
+
+@pytest.mark.parametrize(
+    ("files", "read"),
+    [
+        ({"main.py": "import lib", "lib.py": SERVER_TEXT}, True),
+        ({"main.py": "print(1)", "lib.py": SERVER_TEXT}, False),
+        ({"main.py": "import lib", "other/lib.py": SERVER_TEXT}, True),
+        ({"main.py": "import lib", "lib.py": "", "other/lib.py": SERVER_TEXT}, False),
+        ({"src/main.py": "import lib", "src/lib.py": "", "lib.py": SERVER_TEXT}, False),
+        ({"main.py": "import pkg.part", "pkg/__init__.py": SERVER_TEXT, "pkg/part.py": ""}, True),
+        ({"main.py": "from pkg import part", "pkg/__init__.py": "", "pkg/part.py": SERVER_TEXT}, True),
+        ({"main.py": "from pkg import *", "pkg/__init__.py": "from . import part", "pkg/part.py": SERVER_TEXT}, True),
+        ({"main.py": "import pkg", "pkg/__init__.py": "from .part import go", "pkg/part.py": SERVER_TEXT}, True),
+        ({"a/b/main.py": "from ...top import go", "top.py": SERVER_TEXT}, True),
+        ({"main.py": "import pkg", "pkg/__init__.py": "", "pkg/test_part.py": SERVER_TEXT}, False),
+        ({"main.py": "importlib.import_module('lib')", "lib.py": SERVER_TEXT}, True),
+        ({"main.py": "importlib.import_module(name)", "lib.py": SERVER_TEXT}, True),
+        ({"main.py": "subprocess.run(['python', 'lib.py'])", "lib.py": SERVER_TEXT}, True),
+        ({"main.py": "import b", "b.py": "import main, b, c", "c.py": "import b\n" + SERVER_TEXT}, True),
+        ({"main.py": "from .............. import x", "x.py": SERVER_TEXT}, True),
+    ],
+)
+def test_only_what_the_entry_leads_to_is_read(files, read):
+    assert inspect_script(files.items()).serves is read
+
+
 @pytest.mark.parametrize(
     ("text", "keras", "proposed"),
     [
@@ -50,7 +78,7 @@ def test_the_strategies_that_a_script_names():
 
 
 def test_who_runs_a_script_under_parameter_servers():
-    branches = said("import cluster", "server = tf.distribute.Server(spec)\nserver.join()")
+    branches = said("import file1", "server = tf.distribute.Server(spec)\nserver.join()")
     plain = said("strategy = tf.distribute.ParameterServerStrategy(resolver)  # no Server(")
     assert branches.serves
     assert not plain.serves
@@ -90,6 +118,13 @@ def test_a_broken_entry_is_a_problem_and_a_broken_neighbour_is_none():
     assert said("def f(:\n").problems == ("file0.py, line 1: syntax error: invalid syntax",)
     assert said("print(1)", "def f(:\n").problems == ()
     assert "null bytes" in said("a\0").problems[0]
+
+
+@pytest.mark.parametrize("text", ["", "\n  \n", "# only a comment\n", '"""Only a docstring."""\n', "pass\n...\n"])
+def test_an_entry_that_does_nothing_is_a_problem(text):
+    said_of = "file0.py: this program does nothing: write one, or give the file that is to run"
+    assert said(text, "print(1)").problems == (said_of,)
+    assert said("import lib", text).problems == ()
 
 
 def test_the_file_that_is_run():

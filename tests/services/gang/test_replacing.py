@@ -62,7 +62,7 @@ def test_a_worker_comes_back_where_it_was_and_nothing_else_moves(job, now):
     before.refresh_from_db()
     assert (before.superseded, before.held) == (True, False)
     message = launched(again)
-    assert (message.port, message.index, message.restore) == (before.port, 1, None)
+    assert (message.port, message.index, message.restore, message.incarnation) == (before.port, 1, None, 1)
     assert Command.objects.filter(kind="stop").count() == 0
     (row,) = restarts.of_job(job)
     assert (row.replicas, row.cause, row.counted, row.node) == (["worker 1"], Cause.SIGNAL, False, before.node_name)

@@ -143,6 +143,30 @@ def test_parameter_servers_served_for_a_script_without(tmp_path: Path, tf_keras:
         assert "this role serves, the chief runs the script" in job[name].log()
 
 
+def test_parameter_servers_of_tensorflow_1_have_no_chief(tmp_path: Path, tf_keras: Zygote) -> None:
+    """Worker 0 leads; every process runs the program, and the numbers are those of its summaries."""
+    program, steps = SCRIPTS / "parameter_server_tf1.py", ["--steps", "300"]
+    job = script(
+        tmp_path,
+        program,
+        Strategy.PARAMETER_SERVER,
+        workers=2,
+        ps=1,
+        chief=False,
+        arguments=steps,
+        keras=Keras.TF_KERAS,
+    )
+    job.start(tf_keras).wait(150, names=["worker:0", "worker:1"])
+    job.stop()
+    job.wait(20)
+    lead = job["worker:0"]
+    assert completed(lead)
+    assert completed(job["worker:1"])
+    assert job["ps:0"].exit().cause is Cause.STOPPED
+    assert {"loss", "global_step/sec"} <= lead.summaries()[-1].metrics.keys()
+    assert lead.facts()["gang"] == {"worker": 2, "ps": 1}
+
+
 def test_what_fails_bare_shows_its_own_error_and_hangs_nobody(tmp_path: Path, keras3: Zygote) -> None:
     """Keras 3's fit has no parameter servers."""
     job = script(

@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 from worker_agent.protocol.job.gang_shape import has_chief
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.python_text import parsed
+from worker_agent.protocol.job.script_imports import reached
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Keras, Role, Strategy
 
@@ -80,16 +81,15 @@ class _Words:
 
 
 def inspect_script(sources: Iterable[tuple[str, str]]) -> ScriptInfo:
-    """What a program's Python files say: `(file name, text)` each, the entry first. A file that Python refuses is a
-    problem when it is the entry, and is passed over otherwise: it may be a template or of another version."""
-    words = _Words()
-    problems: list[str] = []
-    for number, (filename, text) in enumerate(sources):
-        tree = parsed(text, filename)
-        if isinstance(tree, ast.Module):
-            _read(tree, words)
-        elif number == 0:
-            problems.append(tree)
+    """What a program's Python files say: `(file name, text)` each, the entry first. Those that it never imports say
+    nothing. A file that Python refuses is a problem when it is the entry, and is passed over otherwise: it may be a
+    template or of another version."""
+    read = {filename: parsed(text, filename) for filename, text in sources}
+    entry = next(iter(read))
+    problem, words = _problem_of(read[entry], entry), _Words()
+    trees = {filename: tree for filename, tree in read.items() if isinstance(tree, ast.Module)}
+    for filename in reached(trees, entry) if entry in trees else []:
+        _read(trees[filename], words)
     named = words.names | words.imports
     own = "keras" in words.imports or any(path.startswith("keras.") for path in words.imports)
     legacy = any(path.split(".")[0] == "tf_keras" for path in words.imports) or "TF_USE_LEGACY_KERAS" in words.texts
@@ -104,7 +104,7 @@ def inspect_script(sources: Iterable[tuple[str, str]]) -> ScriptInfo:
         one_process=serves and "TF_CONFIG" not in words.texts and "TFConfigClusterResolver" not in named,
         worker_leads=serves and bool(named & _TENSORFLOW_1) and Role.CHIEF not in words.texts,
         sets_environment=any(text.startswith(READ_AT_IMPORT) and text not in _HARMLESS for text in words.texts),
-        problems=tuple(problems),
+        problems=(problem,) if problem else (),
     )
 
 
@@ -129,6 +129,19 @@ def entry_of(names: Iterable[str], *, asked: str = "", preferred: Iterable[str] 
     top = [name for name in files if "/" not in name and name.endswith(".py")]
     known = next((name for name in preferred if name in top), None)
     return known or (top[0] if len(top) == 1 else None)
+
+
+def _problem_of(tree: ast.Module | str, entry: str) -> str:
+    if isinstance(tree, str):
+        return tree
+    is_empty = not any(map(_does_something, tree.body))
+    return f"{entry}: this program does nothing: write one, or give the file that is to run" if is_empty else ""
+
+
+def _does_something(statement: ast.stmt) -> bool:
+    """Whether it is more than a docstring, `...` or `pass`."""
+    is_constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return not is_constant and not isinstance(statement, ast.Pass)
 
 
 def _read(tree: ast.Module, words: _Words) -> None:

@@ -102,12 +102,14 @@ def _reach_libraries(run: TrainingRun, fits: Fits, events: EventFiles) -> None:
 
 
 def _meet(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> None:
-    """The gang meets before the script runs; an evaluator stands outside of it."""
+    """The gang meets before the script runs; an evaluator stands outside of it, and who comes later finds nobody."""
     if not any(member.name == f"{run.role}:{run.index}" for member in run.gang):
         return
     emitter.phase(PhaseName.RENDEZVOUS, f"{len(run.gang)} processes")
     deadline = monotonic() + run.rendezvous_timeout_s + (packages.LIMIT_S if run.spec.requirements else 0.0)
-    if run.leads:
+    if run.comes_later:
+        rendezvous.check_port(run.me)
+    elif run.leads:
         rendezvous.Meeting(run).gather(deadline=deadline, stop=stop)
     else:
         rendezvous.check_port(run.me)
