@@ -14,7 +14,7 @@ from orchestrator.queries import telemetry
 from orchestrator.queries.rows import Job, Replica
 from worker_agent.protocol.job.choices import Sharding
 from worker_agent.protocol.job.strategies import label, row_named
-from worker_agent.protocol.states import Role
+from worker_agent.protocol.states import Kind, Role
 
 # What one process on one device tells as well.
 OF_ANY_JOB = {"Keras", "Peak memory", "Replicas in sync", "Data"}
@@ -70,8 +70,7 @@ def strategy_panel(job: Job, gang: list[Replica]) -> StrategyPanel:
     """The panel of the job's present attempt; `gang` are its replicas, the leader first."""
     told = [(replica_name(str(replica)), mapping_of(replica.facts)) for replica in gang]
     known = {name: value for _who, facts in reversed(told) for name, value in facts.items()}
-    row = row_named(job.strategy)
-    title, summary = label(job.strategy), row.summary if row else ""
+    title, summary = _of_strategy(job, _text(known.get("strategy")))
     if not known:
         return StrategyPanel(title, summary)
     devices = known.get("devices")
@@ -83,6 +82,14 @@ def strategy_panel(job: Job, gang: list[Replica]) -> StrategyPanel:
         [(name, value[:TEXT_CHARS]) for name, value in rows if value],
         [table for table in _tables(known, told if several else [], gang) if table is not None],
     )
+
+
+def _of_strategy(job: Job, built: str) -> tuple[str, str]:
+    """What is being looked at, and what it does: a script does what it has `built` itself, as far as it told."""
+    row = row_named(job.strategy)
+    if row is None or job.typed_spec.kind is Kind.RECIPE or built == row.class_name != "":
+        return label(job.strategy), row.summary if row else ""
+    return "the program", f"It built {built}." if built else ""
 
 
 def _model_and_gang(known: Facts, *, several: bool) -> Iterable[tuple[str, str]]:

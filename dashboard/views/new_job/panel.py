@@ -149,6 +149,8 @@ def _script_rows(found: Checked, form: JobForm) -> list[tuple[str, str]]:
         return []
     keras = keras_of(found.asked).label
     rows = [("Keras", keras if form.values["keras"] else f"Automatic: {keras}")]
+    if found.asked.strategy in found.script.strategies and not STRATEGIES[found.asked.strategy].is_gang:
+        rows.append(("Replicas", f"{found.asked.devices_per_worker}, one on each device that the program sees"))
     if STRATEGIES[found.asked.strategy].coordinated:
         own = runs_script(Role.PS, found.asked, found.script)
         rows.append(("Runs it", "every process" if own else "the chief; the others are its servers"))

@@ -3,7 +3,7 @@
 A text names what it may never use, and a program may know better: so hardly anything is refused.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.gang_shape import computing_roles, deviceless_roles, keras_of
@@ -13,9 +13,9 @@ from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Keras, Strategy
 
 
-def findings_of(script: ScriptInfo, spec: JobSpec) -> list[Finding]:
-    """Warnings, the weightiest first."""
-    return [*_strategy(script, spec), *_keras(script, spec)]
+def findings_of(script: ScriptInfo, spec: JobSpec, *, given: Collection[str] = ()) -> list[Finding]:
+    """Warnings, the weightiest first. `given` are the fields that the request names."""
+    return [*_strategy(script, spec), *_keras(script, spec), *_devices(script, spec, given)]
 
 
 def refusals(script: ScriptInfo, spec: JobSpec) -> list[tuple[str, str]]:
@@ -74,3 +74,14 @@ def _keras(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
     else:
         return
     yield Finding(what, why, "Set the field `keras` to `tf_keras`", blocks=False)
+
+
+def _devices(script: ScriptInfo, spec: JobSpec, given: Collection[str]) -> Iterator[Finding]:
+    """A strategy of one process takes all devices that it sees."""
+    row = STRATEGIES[spec.strategy]
+    if "devices_per_worker" in given or "devices_per_worker" not in row.defaults or row.is_gang:
+        return
+    if spec.strategy in script.strategies:
+        what = f"the number of devices was not given, so the job gets {spec.devices_per_worker}"
+        why = f"{row.class_name} makes a replica on each device that it sees, unless the program names them"
+        yield Finding(what, why, "Set the field `devices_per_worker`", blocks=False)

@@ -9,7 +9,7 @@ A form or REST gives the fields of `POST /jobs` as they were typed. `check`
 complete yet. Nothing is written here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -120,7 +120,7 @@ def _read(request: Mapping[str, object], resolved: Program | Rejected, *, by: Us
         refused += script_findings.refusals(program.script, asked)
     source = checkpoint_registry.resume_point(asked, by=by)
     refused = combinations.first_of_each_field([*refused, *source.errors])
-    findings = (*fields.findings, *_findings(asked, view, program), *source.warnings)
+    findings = (*fields.findings, *_findings(asked, view, program, given), *source.warnings)
     if "tf_config" not in {name for name, _message in refused}:
         refused += [("tf_config", finding.sentence) for finding in findings if finding.blocks]
     errors += [FieldError(name, message) for name, message in refused if name not in broken]
@@ -158,10 +158,12 @@ def _spec(values: Mapping[str, object], broken: set[str], *, cluster: str, progr
     return JobSpec(**{"name": "-"} | sound | {"cluster": cluster, "code": reference})  # type: ignore[arg-type]  # checked
 
 
-def _findings(asked: JobSpec, view: ClusterView | None, program: Program | None) -> list[Finding]:
+def _findings(
+    asked: JobSpec, view: ClusterView | None, program: Program | None, given: Collection[str]
+) -> list[Finding]:
     linted = tf_config_lint.lint(asked.tf_config, asked, view) if asked.tf_config else []
     script = program.script if program else None
-    return linted + (script_findings.findings_of(script, asked) if script else [])
+    return linted + (script_findings.findings_of(script, asked, given=given) if script else [])
 
 
 def _cluster(name: object) -> tuple[Cluster | None, list[FieldError]]:

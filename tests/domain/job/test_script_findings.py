@@ -17,9 +17,9 @@ DTENSOR = "from tensorflow.experimental import dtensor\n"
 MEETS = DTENSOR + "dtensor.initialize_accelerator_system('CPU')\n"
 
 
-def found(text, strategy, **fields):
+def found(text, strategy, given=("devices_per_worker",), **fields):
     asked = spec(Strategy(strategy), kind=Kind.SCRIPT, **fields)
-    return [finding.sentence for finding in findings_of(inspect_script([("main.py", text)]), asked)]
+    return [finding.sentence for finding in findings_of(inspect_script([("main.py", text)]), asked, given=given)]
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,15 @@ def test_what_fits_is_passed_over(text, strategy, fields):
 def test_what_does_not_fit_is_a_warning(text, strategy, fields, words):
     (sentence,) = found(text, strategy, **fields)
     assert words in sentence
+
+
+def test_a_number_of_devices_that_nobody_gave_is_told():
+    (sentence,) = found(MIRRORED, "mirrored", given=(), devices_per_worker=2)
+    assert sentence.startswith(
+        "the number of devices was not given, so the job gets 2: MirroredStrategy makes a replica"
+    )
+    assert found(MIRRORED, "mirrored", devices_per_worker=2) == []
+    assert found("print(1)", "mirrored", given=()) == found(GANG, "multi_worker_mirrored", given=()) == []
 
 
 def test_dtensor_of_one_process_is_refused_several_workers():

@@ -11,6 +11,7 @@ from dashboard.views.job.settings import settings_of
 from dashboard.views.job.strategy import strategy_panel
 from orchestrator import series
 from orchestrator.models import Replica, User
+from tests.domain.gang.gangs import spec
 from tests.factories import make_job, make_replica
 from worker_agent.protocol.states import JobStatus, Kind, Strategy
 
@@ -180,6 +181,7 @@ def test_junk_never_raises(facts: object):
     class Job:
         strategy = "one_device"
         attempt = 1
+        typed_spec = spec()
 
     panel = strategy_panel(Job, [Told(facts)])
     assert all(isinstance(text, str) for row in panel.rows for text in row)
@@ -189,7 +191,7 @@ def test_settings_say_what_was_asked_for_and_no_more(db: None):
     spec = {"strategy": Strategy.MULTI_WORKER_MIRRORED, "workers": 2, "chief": True, "communication": "ring"}
     spec |= {"lr_scaling": "sqrt", "learning_rate": 0.1, "warmup_epochs": 2.0, "accumulation": 4, "resume_from": 7}
     rows = dict(settings_of(make_job(spec=spec)))
-    assert rows["Call the first worker chief"] == "yes"
+    assert rows["Chief"] == "yes"
     assert rows["Communication between workers"] == "Ring over gRPC"
     assert rows["Gradient accumulation steps"] == "4"
     assert (rows["Learning rate"], rows["Learning rate scaling"], rows["Warm-up"]) == ("0.1", "Square root", "2 epochs")
@@ -202,6 +204,23 @@ def test_settings_of_a_script(db: None):
     rows = dict(settings_of(make_job(spec=spec | {"requirements": "x==1\ny"})))
     assert (rows["Arguments"], rows["Keras"], rows["Packages"]) == ("--a 'b c'", "tf_keras (Keras 2)", "x==1, y")
     assert not {"Epochs", "Global batch size", "Learning rate", "Checkpoints kept"} & set(rows)
+
+
+@pytest.mark.parametrize(
+    ("facts", "title", "summary"),
+    [
+        ({"strategy": "MirroredStrategy", "replicas_in_sync": 2}, "Mirrored", "gradients are summed in each step"),
+        ({"strategy": "OneDeviceStrategy", "replicas_in_sync": 1}, "the program", "It built OneDeviceStrategy."),
+        ({"replicas_in_sync": 1}, "the program", ""),
+        ({}, "the program", ""),
+    ],
+)
+def test_of_a_script_only_what_it_built_is_said(db: None, facts, title, summary):
+    job = make_job(spec={"strategy": Strategy.MIRRORED, "kind": Kind.SCRIPT}, attempt=1)
+    panel = strategy_panel(job, [make_replica(job, facts=facts)])
+    assert panel.title == title
+    assert summary in panel.summary
+    assert bool(panel.summary) is bool(summary)
 
 
 def test_the_page_is_printed(client_of, member: User):

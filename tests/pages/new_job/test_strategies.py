@@ -176,6 +176,8 @@ def test_the_panel_proposes_a_keras_and_says_who_runs_a_script(person: Client):
     assert "Automatic: tf_keras (Keras 2)" in panel
     assert "the chief; the others are its servers" in panel
     assert "The program names no strategy." in panel
+    sent |= {"text": "s = tf.distribute.MirroredStrategy()", "strategy": "mirrored", "devices_per_worker": "2"}
+    assert "2, one on each device that the program sees" in unescape(person.post(PREVIEW, sent).json()["panel"])
 
 
 @pytest.mark.parametrize(

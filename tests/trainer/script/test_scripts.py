@@ -79,6 +79,30 @@ def test_mirrored_fit_sees_as_many_cpus_as_the_job_has_devices(tmp_path: Path, k
     assert set(lead.summaries()[-1].metrics) == {"loss", "accuracy", "val_loss", "val_accuracy", "learning_rate"}
 
 
+SCHEDULED = """
+    import numpy as np
+    import tensorflow as tf
+
+    with tf.distribute.MultiWorkerMirroredStrategy().scope():
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    rates = tf.keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1))
+    model.fit(np.zeros((32, 2)), np.zeros((32, 1)), epochs=2, callbacks=[rates], verbose=0)
+"""
+
+
+def test_the_learning_rate_is_one_series_and_the_strategy_is_named(tmp_path: Path, tf_keras: Zygote) -> None:
+    """tf_keras' schedulers call it `lr` in the logs."""
+    job = script(tmp_path, SCHEDULED, Strategy.MULTI_WORKER_MIRRORED, keras=Keras.TF_KERAS).start(tf_keras)
+    job.wait(90)
+    lead = job["worker:0"]
+    assert completed(lead)
+    assert list(lead.series("learning_rate").values()) == pytest.approx([0.1, 0.05])
+    assert lead.series("lr") == {}
+    assert set(lead.summaries()[-1].metrics) == {"loss", "learning_rate"}
+    assert lead.facts()["strategy"] == "MultiWorkerMirroredStrategy"
+
+
 @pytest.mark.parametrize("keras", list(Keras))
 def test_custom_loops(keras: Keras, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """On two workers with trainyard.log, on two devices with tf.summary."""
@@ -112,59 +136,6 @@ def test_custom_loops(keras: Keras, tmp_path: Path, request: pytest.FixtureReque
     assert [name.rpartition("device:")[2] for name in single.facts()["devices"]] == ["CPU:0", "CPU:1"]
     assert list(single.series("loss")) == list(range(1, 49))
     assert single.summaries()[-1].metrics == {"loss": single.series("loss")[48]}
-
-
-def test_parameter_servers_of_a_script_with_servers_of_its_own(tmp_path: Path, tf_keras: Zygote) -> None:
-    job = script(tmp_path, SCRIPTS / "parameter_server_loop.py", Strategy.PARAMETER_SERVER, workers=2, ps=2)
-    job.start(tf_keras).wait(90, names=["chief:0"])
-    job.stop()
-    job.wait(20)
-    chief = job["chief:0"]
-    assert completed(chief)
-    assert "updates 60\n" in chief.log()
-    assert chief.series("loss")[60] < chief.series("loss")[10]
-    assert {job[name].exit().cause for name in ("worker:0", "worker:1", "ps:0", "ps:1")} == {Cause.STOPPED}
-    assert (chief.facts()["replicas_in_sync"], chief.facts()["gang"]) == (1, {"chief": 1, "worker": 2, "ps": 2})
-    assert job["worker:1"].facts()["devices"] == ["CPU:0"]
-    assert all(member.facts()["memory_bytes"] > 100e6 for member in job.members)
-
-
-def test_parameter_servers_served_for_a_script_without(tmp_path: Path, tf_keras: Zygote) -> None:
-    job = script(tmp_path, SCRIPTS / "parameter_server_fit.py", Strategy.PARAMETER_SERVER, workers=2, ps=1)
-    job.start(tf_keras).wait(90, names=["chief:0"])
-    job.stop()
-    job.wait(20)
-    chief = job["chief:0"]
-    assert completed(chief)
-    assert [summary.epoch for summary in chief.summaries()] == [1, 2, 3]
-    assert {1, 40, 120} <= set(chief.series("loss"))
-    for name in ("worker:0", "worker:1", "ps:0"):
-        assert job[name].phases() == ["rendezvous", "serving"]
-        assert "this role serves, the chief runs the script" in job[name].log()
-
-
-def test_parameter_servers_of_tensorflow_1_have_no_chief(tmp_path: Path, tf_keras: Zygote) -> None:
-    """Worker 0 leads; every process runs the program, and the numbers are those of its summaries."""
-    program, steps = SCRIPTS / "parameter_server_tf1.py", ["--steps", "300"]
-    job = script(
-        tmp_path,
-        program,
-        Strategy.PARAMETER_SERVER,
-        workers=2,
-        ps=1,
-        chief=False,
-        arguments=steps,
-        keras=Keras.TF_KERAS,
-    )
-    job.start(tf_keras).wait(150, names=["worker:0", "worker:1"])
-    job.stop()
-    job.wait(20)
-    lead = job["worker:0"]
-    assert completed(lead)
-    assert completed(job["worker:1"])
-    assert job["ps:0"].exit().cause is Cause.STOPPED
-    assert {"loss", "global_step/sec"} <= lead.summaries()[-1].metrics.keys()
-    assert lead.facts()["gang"] == {"worker": 2, "ps": 1}
 
 
 def test_what_fails_bare_shows_its_own_error_and_hangs_nobody(tmp_path: Path, keras3: Zygote) -> None:

@@ -53,7 +53,7 @@ class ScriptFacts(Periodic):
 
 
 def facts_of(strategy: Any) -> dict[str, FactValue]:
-    """Replicas, their devices, and what sums their gradients; {} of what stands where no strategy was made.
+    """Its name, replicas, their devices, and what sums their gradients; {} of what stands where no strategy was made.
 
     The coordinator of parameter servers computes on none of the devices it names, and sums nothing.
     """
@@ -61,11 +61,18 @@ def facts_of(strategy: Any) -> dict[str, FactValue]:
         devices = [str(name) for name in strategy.extended.worker_devices]
         replicas = int(strategy.num_replicas_in_sync)
         if getattr(strategy, "_is_parameter_server_strategy_v2", False):
-            return {"replicas_in_sync": replicas}
+            return {"strategy": _name_of(strategy), "replicas_in_sync": replicas}
         summing = _communication(strategy.extended, devices) if replicas > 1 else "none"
-        return {"replicas_in_sync": replicas, "devices": devices, "communication": summing}
+        told = {"replicas_in_sync": replicas, "devices": devices, "communication": summing}
+        return told | {"strategy": _name_of(strategy)}
     except Exception:  # TensorFlow's default one, or one of the program's own
         return {}
+
+
+def _name_of(strategy: Any) -> str:
+    """As programs call it: `MirroredStrategy`."""
+    names = vars(type(strategy)).get("_tf_api_names") or (type(strategy).__name__,)
+    return str(names[-1]).rpartition(".")[2]
 
 
 def _communication(extended: Any, devices: list[str]) -> str:

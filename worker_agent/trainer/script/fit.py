@@ -224,11 +224,13 @@ def _with(callbacks: Any, mine: Any, *, model: Any) -> Any:
 
 
 def _numbers(logs: Any, divisor: int) -> dict[str, float]:
-    """The scalars among Keras' logs."""
+    """The scalars among Keras' logs. tf_keras' schedulers call the learning rate `lr`."""
     found: dict[str, float] = {}
     for name, value in logs.items() if isinstance(logs, Mapping) else ():
         try:
-            if name not in ("batch", "size"):
+            if name == "lr":
+                found["learning_rate"] = float(value)
+            elif name not in ("batch", "size"):
                 found[str(name)] = float(value) / divisor
         except (TypeError, ValueError):  # a metric of several numbers
             continue
