@@ -119,6 +119,11 @@ def artifact_stored(artifact: Artifact) -> LiveEvent:
     }
 
 
+def files_changed() -> LiveEvent:
+    """Files of a script came, or will not be kept: the page fetches its partial again."""
+    return {"kind": "files"}
+
+
 def checkpoints_changed() -> LiveEvent:
     """A checkpoint was written, has arrived or was dropped: the page fetches its partial again."""
     return {"kind": "checkpoints"}

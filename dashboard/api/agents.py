@@ -97,6 +97,14 @@ def artifact(request: HttpRequest, replica_id: int, name: str) -> HttpResponse:
     return JsonResponse({"id": stored.pk, "size_bytes": stored.size_bytes}, status=201)
 
 
+@agents_only("PUT")
+def files(request: HttpRequest, replica_id: int) -> HttpResponse:
+    """What a replica of this node has left, and which of it is to be sent."""
+    node = node_of(request)
+    wanted = artifacts.offer(node=node, replica_id=replica_id, attempt=attempt_of(request), offer=request.body)
+    return JsonResponse({"names": wanted})
+
+
 def node_of(request: HttpRequest) -> Node:
     """The node that signed the request; raises `NotSigned`."""
     return node_of_request(

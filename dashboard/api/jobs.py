@@ -11,7 +11,7 @@ from ninja.params.functions import Query
 from dashboard.api import shapes
 from dashboard.api.limits import WRITES
 from dashboard.api.problems import PROBLEMS
-from dashboard.downloads import attachment
+from dashboard.downloads import attachment, bytes_attachment
 from dashboard.requests import SignedIn
 from orchestrator.catalogue import entries
 from orchestrator.queries import jobs, restarts, rows, telemetry
@@ -26,6 +26,7 @@ from worker_agent.protocol.states import JobStatus, Strategy
 router = Router(tags=["jobs"])
 
 POINTS_LIMIT = 20_000
+BINARY = {"type": "string", "format": "binary"}
 # Of UTF-8: a smaller piece of a log might hold no whole character.
 LONGEST_CHARACTER_BYTES = 4
 # Taken as it comes: the service reads each field, so that REST and the browser's form get the same sentences.
@@ -200,19 +201,33 @@ def list_artifacts(request: SignedIn, job_id: int) -> list[rows.Artifact]:
 
 
 @router.get(
+    "/jobs/{int:job_id}/artifacts.zip",
+    response={200: bytes, **PROBLEMS},
+    summary="Files as a zip file",
+    openapi_extra={"responses": {200: {"content": {"application/zip": {"schema": BINARY}}}}},
+)
+def download_artifacts(
+    request: SignedIn,
+    job_id: int,
+    attempt: int | None = Query(None, description="The latest if not given."),
+    folder: str = Query("", description="Only the files below it. Empty: all."),
+) -> HttpResponseBase:
+    """Those of one attempt. If several processes left files, each has its own folder in it."""
+    number = jobs.get(request.user, job_id).attempt if attempt is None else attempt
+    pieces = artifact_files.archive(user=request.user, job_id=job_id, attempt=number, folder=folder.strip("/"))
+    return bytes_attachment(request, pieces, name=f"j-{job_id}-{number}.zip", kind="application/zip")
+
+
+@router.get(
     "/jobs/{int:job_id}/artifacts/{int:artifact_id}",
     response={200: bytes, **PROBLEMS},
     summary="Download a file",
-    openapi_extra={
-        "responses": {
-            200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
-        }
-    },
+    openapi_extra={"responses": {200: {"content": {"application/octet-stream": {"schema": BINARY}}}}},
 )
 def download_artifact(request: SignedIn, job_id: int, artifact_id: int) -> HttpResponseBase:
     """As an attachment."""
     artifact, file = artifact_files.open_file(user=request.user, job_id=job_id, artifact_id=artifact_id)
-    return attachment(request, file, name=artifact.name, size_bytes=artifact.size_bytes)
+    return attachment(request, file, name=artifact_files.download_name(artifact), size_bytes=artifact.size_bytes)
 
 
 @router.get("/recipes", response={200: list[shapes.Recipe], **PROBLEMS}, summary="The catalogue", tags=["recipes"])

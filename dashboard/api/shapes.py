@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, create_model
 
 from orchestrator.queries import rows
 from worker_agent.protocol.causes import CAUSES
+from worker_agent.protocol.files import NotKept
 from worker_agent.protocol.job.field import Field as Row
 from worker_agent.protocol.job.job_spec import FIELDS
 from worker_agent.protocol.job.strategies import PARTICULAR, STRATEGIES, default_in_words, readers_of
@@ -17,6 +18,7 @@ from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus, Strate
 # JSON has no words for these numbers, so they are strings.
 Number = float | Literal["NaN", "Infinity", "-Infinity"]
 ParamValue = bool | int | float | str
+NOT_KEPT_IN_WORDS = " ".join(f"{why.value}: {why.label}." for why in NotKept)
 CAUSES_IN_WORDS = " ".join(f"{row.cause.value}: {row.title}." for row in CAUSES)
 
 
@@ -153,6 +155,21 @@ class JobPage(Schema):
     next: int | None
 
 
+class LeftFile(Schema):
+    """A file that is not kept."""
+
+    name: str
+    size_bytes: int
+    why: NotKept = Field(description=NOT_KEPT_IN_WORDS)
+
+
+class LeftFiles(Schema):
+    """Files of a process that are not kept; they stay on its node while that keeps its folder."""
+
+    left: list[LeftFile] = []
+    more: int = Field(0, description="How many there are besides.")
+
+
 class Replica(Schema):
     """One TensorFlow process of an attempt."""
 
@@ -182,6 +199,7 @@ class Replica(Schema):
     started_at: datetime | None
     ended_at: datetime | None
     refused: int = Field(description="Records that came after another process had replaced it.")
+    files_left: LeftFiles = Field(description="Files that a script wrote and that are not kept.")
 
 
 class Series(Schema):
@@ -245,13 +263,19 @@ class Artifact(Schema):
 
     id: int
     attempt: int
-    name: str
+    replica: str | None = Field(description="The process that left it; null from an older version.")
+    name: str = Field(description="Its path below the program's folder.")
     kind: str
     size_bytes: int
     sha256: str
     metrics: dict[str, Any]
     created_at: datetime
     url: str = Field(description="Where it can be downloaded.")
+
+    @staticmethod
+    def resolve_replica(row: rows.Artifact) -> str | None:
+        """By its name, such as worker:0."""
+        return str(row.replica) if row.replica else None
 
     @staticmethod
     def resolve_url(row: rows.Artifact) -> str:

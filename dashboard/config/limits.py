@@ -18,7 +18,7 @@ from django.template.loader import render_to_string
 from dashboard.api.signature import NotSigned, node_of_request
 
 ORDINARY_BODY_BYTES = 1_000_000
-UPLOAD = re.compile(r"^/agent/v1/replicas/[0-9]+/(artifacts/[^/]+|checkpoints/[^/]+(/[^/]+)?)$")
+UPLOAD = re.compile(r"^/agent/v1/replicas/[0-9]+/(artifacts/.+|checkpoints/[^/]+(/[^/]+)?)$")
 # Where a program travels in the body.
 WITH_CODE = re.compile(r"^/(api/v1/(jobs(/preview)?|preflight)|jobs/new/((preview|check)/)?)$")
 FOR_PROGRAMS = ("/api/", "/agent/")

@@ -12,6 +12,7 @@ from orchestrator.models.machines import Cluster, Node
 from worker_agent.protocol.causes import NODE_LEAVES
 from worker_agent.protocol.codec import typed
 from worker_agent.protocol.ending import Ending
+from worker_agent.protocol.files import NAME_BYTES_MAX, LeftFiles
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import Cause, JobStatus, ReplicaStatus
 
@@ -145,7 +146,8 @@ class Replica(models.Model):
 
     A replica that is replaced while the rest of its gang goes on (`replacement`) is `superseded` by one of the next
     `incarnation` once that is launched. `step` is the last it told, `stepped_at` when that became known, `moved_at`
-    when its latest step or milestone did. `refused` counts records that came when they counted no more.
+    when its latest step or milestone did. `refused` counts records that came when they counted no more. `files_left`
+    are the files that its agent told of and that are not kept (`LeftFiles`).
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="replicas")
@@ -188,6 +190,7 @@ class Replica(models.Model):
     stepped_at = models.DateTimeField(null=True, blank=True)
     moved_at = models.DateTimeField(null=True, blank=True)
     refused = models.PositiveBigIntegerField(default=0)
+    files_left = models.JSONField(default=dict, blank=True)
 
     objects = Replicas.as_manager()
 
@@ -233,6 +236,11 @@ class Replica(models.Model):
         return typed(self.ending, Ending) if self.ending else None
 
     @property
+    def typed_files_left(self) -> LeftFiles:
+        """The files that are not kept, as the frozen message."""
+        return typed(self.files_left, LeftFiles)
+
+    @property
     def outcome(self) -> str:
         """How it stands: its status; of one that has exited, how it ended."""
         if self.status != ReplicaStatus.EXITED:
@@ -262,11 +270,14 @@ class Replacement(models.Model):
 
 
 class Artifact(models.Model):
-    """A file that a job left, stored under the data folder as `artifacts/<id>/<name>`; served as attachment only."""
+    """A file that a job left: `name` is its path below the program's folder. It is stored under the data folder as
+    `artifacts/<id>/<last part of the name>`, and served as attachment only. `replica` None: from an older version.
+    """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="artifacts")
     attempt = models.PositiveIntegerField()
-    name = models.CharField(max_length=255)
+    replica = models.ForeignKey(Replica, null=True, on_delete=models.CASCADE, related_name="artifacts")
+    name = models.CharField(max_length=NAME_BYTES_MAX)
     kind = models.CharField(max_length=16, default="model")
     size_bytes = models.PositiveBigIntegerField()
     sha256 = models.CharField(max_length=64)
@@ -275,7 +286,19 @@ class Artifact(models.Model):
 
     class Meta:
         ordering = ["-id"]
-        constraints = [models.UniqueConstraint(fields=["job", "attempt", "name"], name="artifact_unique_in_attempt")]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "attempt", "name", "replica"], name="artifact_unique_in_attempt")
+        ]
+
+    @property
+    def folder(self) -> str:
+        """The first folder of its path, "" where it lies at the top."""
+        return self.name.partition("/")[0] if "/" in self.name else ""
+
+    @property
+    def path_in_folder(self) -> str:
+        """The rest of its path."""
+        return self.name.removeprefix(f"{self.folder}/")
 
 
 class Checkpoint(models.Model):

@@ -175,7 +175,7 @@ def events(job: Job, *, after: int = 0, limit: int = 500) -> list[Event]:
 
 def artifacts(job: Job) -> list[Artifact]:
     """The files that a job left, newest first."""
-    return list(job.artifacts.order_by("-pk"))
+    return list(job.artifacts.select_related("replica").order_by("-pk"))
 
 
 @dataclass(frozen=True)

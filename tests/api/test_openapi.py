@@ -38,6 +38,7 @@ OPERATIONS = {
     ("get", "/jobs/{job_id}/restarts"),
     ("get", "/jobs/{job_id}/events"),
     ("get", "/jobs/{job_id}/artifacts"),
+    ("get", "/jobs/{job_id}/artifacts.zip"),
     ("get", "/jobs/{job_id}/artifacts/{artifact_id}"),
     ("get", "/jobs/{job_id}/checkpoints"),
     ("get", "/jobs/{job_id}/checkpoints/{checkpoint_id}"),

@@ -1,7 +1,9 @@
 """Unmodified programs through real agents: roles, metrics, the end of those who join for ever, and honest failures."""
 
+import io
 import os
 import signal
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -64,3 +66,41 @@ def test_a_script_that_fails_shows_its_own_error(stack: Stack) -> None:
     assert failed["cause"] == "exception"
     assert "parameter_server_fit.py, line 2" in failed["reason"]
     assert all(replica["status"] == "exited" for replica in stack.get(f"/jobs/{job['id']}/replicas"))
+
+
+WRITES = """
+import os, pathlib, time, trainyard
+pathlib.Path("plots").mkdir()
+pathlib.Path("plots/first.png").write_bytes(b"picture")
+os.symlink("/etc/passwd", "passwd.txt")
+pathlib.Path("large.h5").write_bytes(b"x" * 2_000_000)
+pathlib.Path("notes.md").write_text("by hand")
+trainyard.save("notes.md")
+while True:
+    time.sleep(0.1)
+    pathlib.Path("table.csv").open("a").write("1,2")
+"""
+
+
+def test_files_of_a_script_are_had_while_it_runs_and_after_it_was_stopped(stack: Stack) -> None:
+    code = {"filename": "train.py", "text": WRITES}
+    job = stack.submit(recipe=None, epochs=None, kind="script", code=code, files_limit_mb=1)
+    address = f"/jobs/{job['id']}"
+
+    def names() -> set[str]:
+        return {file["name"] for file in stack.get(f"{address}/artifacts")}
+
+    until(lambda: names() >= {"plots/first.png", "notes.md"}, within_s=120, what=lambda: str(names()))
+    assert stack.get(address)["status"] == "running"
+    (replica,) = stack.get(f"{address}/replicas")
+    assert {file["name"]: file["why"] for file in replica["files_left"]["left"]} == {
+        "passwd.txt": "link",
+        "large.h5": "limit",
+    }
+    stack.post(f"{address}/stop")
+    stack.wait_for_job(job["id"], "stopped")
+    until(lambda: "table.csv" in names(), within_s=60, what=lambda: str(names()))
+    packed = zipfile.ZipFile(io.BytesIO(stack.rest.get(f"{address}/artifacts.zip").content))
+    assert packed.read("plots/first.png") == b"picture"
+    assert packed.read("notes.md") == b"by hand"
+    assert set(packed.namelist()) == {"plots/first.png", "notes.md", "table.csv"}

@@ -23,8 +23,8 @@ from worker_agent.daemon.probes.building import Builder
 from worker_agent.daemon.probes.prober import Prober
 from worker_agent.daemon.replica_runner import ReplicaRunner
 from worker_agent.daemon.settings import AgentIdentity, remove_socket_folder, socket_path
-from worker_agent.daemon.transfer.artifact_uploads import ArtifactUploads
 from worker_agent.daemon.transfer.checkpoint_transfer import CheckpointCache, CheckpointUploads
+from worker_agent.daemon.transfer.file_uploads import FileUploads
 from worker_agent.daemon.transfer.program_store import ProgramStore
 from worker_agent.daemon.transfer.shipper import RedisChannel, Shipper
 from worker_agent.daemon.transfer.shipping_plan import ShippingPlan
@@ -60,7 +60,7 @@ class Agent:
         self._leftovers = Leftovers(data)
         self._zygotes = Zygotes(data, enabled=with_zygotes)
         self._checkpoints = CheckpointUploads(self._control_plane, self._on_uploaded)
-        self._uploads = ArtifactUploads(self._control_plane, self._checkpoints.finish)
+        self._uploads = FileUploads(self._control_plane, self._journal, self._checkpoints.finish)
         code = ProgramStore(data, self._control_plane)
         permits = Permits(identity.redis_url)
         shipping = ShippingPlan(node_id=identity.node_id, key=identity.key)
@@ -142,6 +142,7 @@ class Agent:
                     self._shipper.add(key, self._journal.spool(key))
                 case core.StartReplica(launch, restored):
                     self._follow_checkpoints(launch)
+                    self._uploads.follow(core.key_of(launch), launch.spec)
                     self._runner.spawn(launch, restored=restored)
                 case Stop() as stop:
                     self._runner.stop(stop)
@@ -152,7 +153,7 @@ class Agent:
                     log.info("replica ended", replica=key.replica_id, job=launch.job_id)
                     self._leftovers.add(key, self._journal.folder(key))
                     self._follow_checkpoints(launch)
-                    self._uploads.add(key, self._journal.folder(key) / "artifacts")
+                    self._uploads.finish(key, launch.spec)
                 case core.RemoveReplica(key):
                     self._shipper.drop(key)
                     self._journal.remove(key)

@@ -8,7 +8,7 @@ import hashlib
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 from urllib.parse import quote, urlsplit
@@ -17,6 +17,7 @@ import httpx
 import msgspec
 
 from worker_agent.protocol.envelope import sign_request
+from worker_agent.protocol.files import Offer, Wanted
 from worker_agent.protocol.job.archive import PROGRAM_BYTES_MAX
 from worker_agent.protocol.joining import Grant, JoinRequest, Network
 from worker_agent.replica.checkpoint_folder import open_plain
@@ -83,13 +84,26 @@ class ControlPlane:
         path = f"checkpoints/{checkpoint_id}/{name}"
         self._download(path, target, sha256=sha256, what="checkpoint", size_max=size_max)
 
-    def upload_artifact(self, file: Path, *, name: str, replica_id: int, attempt: int, metrics: str) -> None:
-        """Deliver one file; doing it again is harmless. Raises `Unreachable` or `Rejected`."""
-        with file.open("rb") as content:
-            sha256 = hashlib.file_digest(content, "sha256").hexdigest()
-            content.seek(0)
-            headers = _FILE | {"X-Trainyard-Sha256": sha256} | ({"X-Trainyard-Metrics": metrics} if metrics else {})
-            self._put(f"replicas/{replica_id}/artifacts/{name}", content, attempt=attempt, headers=headers)
+    def offer_files(self, offer: Offer, *, replica_id: int, attempt: int) -> list[str]:
+        """Tell what a replica has left and was not delivered; the names to send. Raises as `upload_artifact`."""
+        path = f"replicas/{replica_id}/files"
+        return _decoded(self._put(path, msgspec.json.encode(offer), attempt=attempt, headers=_JSON), Wanted).names
+
+    def upload_artifact(
+        self,
+        pieces: Iterable[bytes],
+        *,
+        name: str,
+        size_bytes: int,
+        sha256: str,
+        replica_id: int,
+        attempt: int,
+        metrics: str,
+    ) -> None:
+        """Deliver one file; doing it again is harmless. Raises `Unreachable`, `Rejected`, and what `pieces` raise."""
+        headers = _FILE | {"Content-Length": str(size_bytes), "X-Trainyard-Sha256": sha256}
+        headers |= {"X-Trainyard-Metrics": metrics} if metrics else {}
+        self._put(f"replicas/{replica_id}/artifacts/{name}", pieces, attempt=attempt, headers=headers)
 
     def offer_checkpoint(self, marker: bytes, *, name: str, replica_id: int, attempt: int) -> list[str]:
         """The files of this checkpoint that the store has not; none when it is there. Raises as `upload_artifact`."""
@@ -106,7 +120,9 @@ class ControlPlane:
         """Let go of the connections."""
         self._client.close()
 
-    def _put(self, path: str, content: bytes | BinaryIO, *, attempt: int, headers: dict[str, str]) -> httpx.Response:
+    def _put(
+        self, path: str, content: bytes | BinaryIO | Iterable[bytes], *, attempt: int, headers: dict[str, str]
+    ) -> httpx.Response:
         return self._answer("PUT", path, params={"attempt": attempt}, content=content, headers=headers)
 
     def _answer(self, method: str, path: str, *, headers: dict[str, str], **request: Any) -> httpx.Response:

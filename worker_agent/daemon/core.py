@@ -129,7 +129,7 @@ class WriteExit(msgspec.Struct, frozen=True):
 
 
 class UploadArtifacts(msgspec.Struct, frozen=True):
-    """Deliver what the training left in its artifacts folder."""
+    """Deliver the rest of what the training left for its owner."""
 
     key: ReplicaKey
     launch: Launch

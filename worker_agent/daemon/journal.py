@@ -18,6 +18,7 @@ from worker_agent.replica.folder import PLAN_FILE, find_exit
 from worker_agent.replica.lease import LEASE_FILE
 
 _LAUNCH_FILE = "launch.json"
+_INSTALLED_FILE = "installed"
 _UPLOADED_FILE = "uploaded"
 _PARTS = ("code", "spool", "artifacts", "scratch")
 
@@ -72,6 +73,17 @@ class Journal:
         )
         write_atomically(folder / PLAN_FILE, encode_plan(plan))
         return plan, folder / PLAN_FILE
+
+    def mark_installed(self, key: ReplicaKey) -> None:
+        """Remember when the program lay there and nothing of it had begun: what is newer, it has written."""
+        (self.folder(key) / _INSTALLED_FILE).write_bytes(b"")
+
+    def installed_at_ns(self, key: ReplicaKey) -> int | None:
+        """When that was, by the clock of its disk; None before."""
+        try:
+            return (self.folder(key) / _INSTALLED_FILE).stat().st_ctime_ns
+        except OSError:
+            return None
 
     def mark_uploaded(self, key: ReplicaKey) -> None:
         """Remember that nothing of it has to be delivered any more."""

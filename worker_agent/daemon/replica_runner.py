@@ -193,6 +193,7 @@ class ReplicaRunner:
         if launch.checkpoints and keeps_checkpoints(launch.spec):
             check_checkpoint_place(launch)
         _check_stop(replica)
+        self.journal.mark_installed(replica.key)
         pid = self.zygotes.start_shim(path, launch, wait=replica.stopping.wait)
         self._adopt(replica, identify(pid))
 

@@ -36,6 +36,7 @@ def training_environment(plan: Plan, base: dict[str, str]) -> dict[str, str]:
         "TRAINYARD_JOB_ID": str(launch.job_id),
         "TRAINYARD_ATTEMPT": str(launch.attempt),
         "TRAINYARD_REPLICA_ID": str(launch.replica_id),
+        "TRAINYARD_FILES": plan.artifacts,
         "TRAINYARD_ROLE": f"{launch.role}:{launch.index}",
     }
     environment.pop("TF_CONFIG", None)

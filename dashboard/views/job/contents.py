@@ -11,6 +11,7 @@ from django.conf import settings
 
 from dashboard.templatetags.trainyard import MISSING, figure, group, replica_name
 from dashboard.views.job.checkpoints import CheckpointList
+from dashboard.views.job.files import files_of
 from dashboard.views.job.pausing import pausing_of
 from dashboard.views.job.strategy import strategy_panel
 from dashboard.views.job.timeline import timeline_of
@@ -97,7 +98,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
         "restarts": list(zip(restarted, accumulate(int(each.counted) for each in restarted), strict=True)),
         "checkpoints": checkpoints,
         "events": job_queries.events(job),
-        "files": job_queries.artifacts(job),
+        "files": files_of(job, job_queries.artifacts(job), everybody),
         "ends_at": now + timedelta(seconds=row.remaining_s) if row.remaining_s is not None else None,
     } | pausing_of(job, checkpoints, first_step=first_step, changeable=changeable)
 

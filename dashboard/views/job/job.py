@@ -126,4 +126,14 @@ def job_checkpoint(request: SignedIn, job_id: int, checkpoint_id: int) -> HttpRe
 def job_artifact(request: SignedIn, job_id: int, artifact_id: int) -> HttpResponseBase:
     """A file that the job left, always as a download."""
     row, content = artifacts.open_file(user=request.user, job_id=job_id, artifact_id=artifact_id)
-    return attachment(request, content, name=row.name, size_bytes=row.size_bytes)
+    return attachment(request, content, name=artifacts.download_name(row), size_bytes=row.size_bytes)
+
+
+@require_safe
+@page
+def job_files(request: SignedIn, job_id: int, attempt: int) -> HttpResponseBase:
+    """The files of an attempt, or those below a folder of it, as a zip file."""
+    folder = request.GET.get("folder", "")
+    pieces = artifacts.archive(user=request.user, job_id=job_id, attempt=attempt, folder=folder)
+    name = "-".join(filter(None, [f"j-{job_id}-{attempt}", folder.replace("/", "-")]))
+    return bytes_attachment(request, pieces, name=f"{name}.zip", kind="application/zip")

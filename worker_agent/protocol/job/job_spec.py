@@ -12,6 +12,12 @@ from worker_agent.protocol.states import Keras, Kind, Strategy
 
 REQUIREMENTS_MAX = 200
 REQUIREMENT_CHARS_MAX = 300
+FILES_KEPT = (
+    "*.keras *.h5 *.tflite *.onnx saved_model.pb keras_metadata.pb fingerprint.pb assets/* checkpoint *.index "
+    "*.data-*-of-* *tfevents* *.xplane.pb *.png *.json *.csv *.txt"
+)
+"""What a script's files are called that are kept: models, SavedModels, TensorFlow's checkpoints, TensorBoard's folders,
+pictures and tables."""
 
 ParamValue = bool | int | float | str
 
@@ -47,6 +53,7 @@ _maths = partial(Field, group="learning", folded="Accumulation, precision, compi
 _run = partial(Field, group="run", width=2, rebuilds=False)
 _checkpoints = partial(Field, group="run", folded="Checkpoints", width=2, only=Kind.RECIPE, rebuilds=False)
 _script = partial(Field, group="program", folded="File to run, folder, packages", only=Kind.SCRIPT)
+_files = partial(_script, folded="Files to keep", rebuilds=False)
 
 
 class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -93,6 +100,19 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         ),
         "One per line. Each node installs them for the job, from its own package index.",
     ] = ""
+    files: Annotated[
+        str,
+        Meta(max_length=2000),
+        _files("Files kept", control="text", width=6, instead="a recipe's model and metrics are always kept"),
+        "Names of files that the program writes into its folder, separated by spaces: *.png, or plots/* for a folder. "
+        "What trainyard.save(path) is given is kept, too.",
+    ] = FILES_KEPT
+    files_limit_mb: Annotated[
+        int,
+        Meta(ge=0, le=1_000_000),
+        _files("Limit of all files", unit="MB", instead="a recipe's model and metrics are always kept"),
+        "Of the job, over all its processes and launches. Larger files stay on the node and are listed.",
+    ] = 2000
     strategy: Annotated[Strategy, Field("Strategy", "strategy", control="choices")]
     cluster: Annotated[str, _devices("Cluster", control="select", rebuilds=True), "Its nodes run the job."]
     tpu: Annotated[

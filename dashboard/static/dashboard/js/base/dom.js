@@ -26,13 +26,13 @@ export function swap(fresh) {
   if (!old || old.isEqualNode(fresh)) return false;
   const had = document.activeElement,
     inside = old.contains(had),
-    open = $$("details[open]", old).length;
+    open = new Set($$("details[open]", old).map((d) => d.id));
   const targets = (root) => $$("a, button, input, select, summary, [tabindex]", root),
     at = inside ? targets(old).indexOf(had) : -1;
   const { scrollLeft, scrollTop } = old;
   old.replaceWith(fresh);
   Object.assign(fresh, { scrollLeft, scrollTop });
-  if (open) for (const d of $$("details", fresh)) d.open = true;
+  for (const d of $$("details", fresh)) d.open ||= open.has(d.id);
   if (inside)
     ((had.id && document.getElementById(had.id)) || targets(fresh)[at] || document.getElementById("main"))?.focus({
       preventScroll: true,

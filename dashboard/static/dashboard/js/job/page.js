@@ -14,7 +14,7 @@ const RECENT_S = 900,
   AFTER_S = 10,
   QUIET_MS = 60_000,
   MOST_TOLD = 4,
-  PRINTED = ["replicas", "artifact", "checkpoints", "event"],
+  PRINTED = ["replicas", "artifact", "files", "checkpoints", "event"],
   SHARE = /^(val_)?(acc|accuracy)$/;
 
 const page = $("[data-job]"),

@@ -1,0 +1,85 @@
+"""The Files card: each file with its process, a folder as one row with a zip file, and what is not kept and why."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from orchestrator.models import Artifact, Job, Replica, User
+from tests.factories import make_job, make_replica
+from tests.pages.html import html_of
+from worker_agent.protocol.states import JobStatus, Kind
+
+pytestmark = pytest.mark.django_db
+Browser = Callable[[User], Client]
+
+
+@pytest.fixture
+def job(member: User) -> Job:
+    return make_job(owner=member, status=JobStatus.RUNNING, spec={"kind": Kind.SCRIPT, "files_limit_mb": 50})
+
+
+def keep(replica: Replica, name: str, size_bytes: int = 1200) -> Artifact:
+    return Artifact.objects.create(
+        job=replica.job, attempt=replica.attempt, replica=replica, name=name, size_bytes=size_bytes, sha256="0" * 64
+    )
+
+
+def test_files_stand_there_with_folders_as_one_row(client_of: Browser, viewer: User, job: Job) -> None:
+    replica = make_replica(job)
+    for name in ("export/saved_model.pb", "export/variables/variables.index", "loss.png"):
+        keep(replica, name)
+    answer = client_of(viewer).get(reverse("job", args=[job.pk]))
+    page = answer.content.decode()
+    assert f'href="/jobs/{job.pk}/files/1.zip?folder=export"' in page
+    assert f'href="/jobs/{job.pk}/files/1.zip"' in page
+    assert ">variables/variables.index</a>" in page
+    assert [row.folder for row in answer.context["files"].rows] == ["", "export"]
+    assert answer.context["files"].rows[1].size_bytes == 2400
+    assert '<th scope="col">Process</th>' not in page
+
+
+def test_two_processes_are_told_apart(client_of: Browser, viewer: User, job: Job) -> None:
+    for index in range(2):
+        keep(make_replica(job, index=index), "model.keras")
+    page = client_of(viewer).get(reverse("job", args=[job.pk])).content.decode()
+    assert 'data-k="Process">worker 0' in page
+    assert 'data-k="Process">worker 1' in page
+
+
+def test_what_is_not_kept_is_said_with_reason_and_size(client_of: Browser, viewer: User, job: Job) -> None:
+    left = {"left": [{"name": "<b>.h5", "size_bytes": 3_200_000_000, "why": "limit"}], "more": 41}
+    make_replica(job, files_left=left)
+    page = html_of(client_of(viewer).get(reverse("job", args=[job.pk])))
+    assert "42 not kept" in page
+    assert "The job keeps files of 50 MB in all." in page
+    assert "&lt;b&gt;.h5" in page
+    assert "GB: all files of the job together would exceed its limit" in page
+    assert "41 more" in page
+
+
+def test_thousands_of_files_are_a_hundred_rows(client_of: Browser, viewer: User, job: Job) -> None:
+    replica = make_replica(job)
+    for number in range(150):
+        keep(replica, f"{number}.png")
+        keep(replica, f"many/{number}.png")
+    answer = client_of(viewer).get(reverse("job", args=[job.pk]))
+    assert len(answer.context["files"].rows) == 100
+    assert "more files are in the zip file" in answer.content.decode()
+
+
+def test_a_folder_is_downloaded_as_zip(
+    client_of: Browser, viewer: User, job: Job, settings: object, tmp_path: Path
+) -> None:
+    settings.ARTIFACT_ROOT = tmp_path  # type: ignore[attr-defined]
+    row = keep(make_replica(job), "plots/loss.png")
+    (tmp_path / str(row.pk)).mkdir()
+    (tmp_path / str(row.pk) / "loss.png").write_bytes(b"picture")
+    browser = client_of(viewer)
+    answer = browser.get(reverse("job_files", args=[job.pk, 1]), {"folder": "plots"})
+    assert answer.headers["Content-Disposition"] == f'attachment; filename="j-{job.pk}-1-plots.zip"'
+    assert b"picture" in answer.getvalue()
+    assert browser.get(reverse("job_files", args=[job.pk, 7])).status_code == 404
+    assert Client().get(reverse("job_files", args=[job.pk, 1])).status_code == 302
