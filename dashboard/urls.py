@@ -6,9 +6,9 @@ from django.urls import include, path
 
 from dashboard.api import agents, checkpoints, health, problems
 from dashboard.api.v1 import api
-from dashboard.views import jobs, overview, sign_in, tokens
+from dashboard.views import jobs, overview, passwords, people, sign_in, tokens
 from dashboard.views.job import job
-from dashboard.views.machines import machines, node
+from dashboard.views.machines import cluster_settings, machines, node
 from dashboard.views.new_job import new_job, preflight
 
 handler404 = problems.no_route
@@ -38,12 +38,19 @@ pages = [
     path("clusters/", machines.clusters, name="clusters"),
     path("clusters/<slug:name>/", machines.cluster, name="cluster"),
     path("clusters/<slug:name>/state/", machines.cluster_state, name="cluster_state"),
+    path("clusters/<slug:name>/settings/", cluster_settings.cluster_settings, name="cluster_settings"),
+    path("clusters/<slug:name>/delete/", cluster_settings.cluster_delete, name="cluster_delete"),
     path("clusters/<slug:name>/join/", machines.cluster_join, name="cluster_join"),
     path("nodes/", machines.nodes, name="nodes"),
     path("nodes/state/", machines.nodes_state, name="nodes_state"),
     path("nodes/<slug:node_id>/", node.node, name="node"),
     path("nodes/<slug:node_id>/state/", node.node_state, name="node_state"),
     path("nodes/<slug:node_id>/<slug:action>/", node.node_action, name="node_action"),
+    path("people/", people.people, name="people"),
+    path("people/<int:person_id>/", people.person, name="person"),
+    path("people/<int:person_id>/<slug:action>/", people.person_action, name="person_action"),
+    path("account/password/", passwords.password, name="password"),
+    path("password/<str:key>/<str:token>/", passwords.password_link, name="password_link"),
     path("account/tokens/", tokens.tokens, name="tokens"),
     path("account/tokens/<int:token_id>/revoke/", tokens.revoke, name="token_revoke"),
     path("sign-in/", sign_in.SignInView.as_view(), name="sign_in"),

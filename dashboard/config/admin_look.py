@@ -46,18 +46,18 @@ LOOK: dict[str, object] = {
                 ],
             },
             {
+                "title": "Work",
+                "items": [
+                    _link("Jobs", "list", "admin:orchestrator_job_changelist"),
+                    _link("Events", "history", "admin:orchestrator_event_changelist"),
+                ],
+            },
+            {
                 "title": "People",
                 "items": [
                     _link("People and roles", "group", "admin:orchestrator_user_changelist"),
                     _link("API tokens", "key", "admin:orchestrator_apitoken_changelist"),
                     _link("Failed sign-ins", "lock", "admin:axes_accessattempt_changelist"),
-                ],
-            },
-            {
-                "title": "History",
-                "items": [
-                    _link("Jobs", "list", "admin:orchestrator_job_changelist"),
-                    _link("Events", "history", "admin:orchestrator_event_changelist"),
                 ],
             },
         ],

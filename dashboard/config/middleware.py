@@ -15,7 +15,7 @@ from django.utils.cache import patch_cache_control
 from dashboard.static_files import STATIC_FILES
 
 # Routes that answer before anybody has signed in.
-OPEN_VIEWS = frozenset({"sign_in", "healthz", "readyz"})
+OPEN_VIEWS = frozenset({"sign_in", "password_link", "healthz", "readyz"})
 # Folders that check by themselves who calls: agents by signature, REST by token or session (401 instead of a page).
 OPEN_PREFIXES = ("/agent/v1/", "/api/v1/")
 

@@ -11,6 +11,8 @@ register = template.Library()
 
 CLUSTERS_SHOWN = 6
 JOB_PAGES = frozenset({"jobs", "job", "job_new"})
+PEOPLE_PAGES = frozenset({"people", "person"})
+ACCOUNT_PAGES = frozenset({"tokens", "password"})
 NODE_PAGES = frozenset({"nodes", "node"})
 
 
@@ -27,6 +29,8 @@ def side_bar(context: dict[str, Any]) -> dict[str, object]:
         "here": here,
         "on_jobs": here in JOB_PAGES,
         "on_nodes": here in NODE_PAGES,
+        "on_people": here in PEOPLE_PAGES,
+        "on_account": here in ACCOUNT_PAGES,
     }
 
 

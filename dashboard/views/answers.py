@@ -20,6 +20,18 @@ def wants_json(request: HttpRequest) -> bool:
     return request.accepts("application/json") and not request.accepts("text/html")
 
 
+def for_administrators(view: View[P]) -> View[P]:
+    """A view that raises `Forbidden` for everybody else."""
+
+    @wraps(view)
+    def answer(request: SignedIn, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        if not request.user.may_administer:
+            raise Forbidden("This page is for administrators.")
+        return view(request, *args, **kwargs)
+
+    return answer
+
+
 def page(view: View[P]) -> View[P]:
     """A view whose `NotFound` is the 404 page and whose `Forbidden` is the 403 page."""
 

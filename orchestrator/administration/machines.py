@@ -7,24 +7,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from django import forms
 from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from unfold.decorators import action
-from unfold.widgets import UnfoldAdminTextareaWidget
 
-from orchestrator.administration.base import Administered, may_administer, person
+from orchestrator.administration.base import Administered, LookedAt, person
 from orchestrator.models import Cluster, Node
 from orchestrator.services.errors import Conflict, Invalid, words_of
-from orchestrator.services.nodes import joining, nodes
+from orchestrator.services.nodes import nodes
 
-JOIN_TEMPLATE = "admin/orchestrator/cluster/join.html"
 CONFIRM_TEMPLATE = "admin/orchestrator/node/confirm.html"
 
 
@@ -46,103 +41,25 @@ CHANGES = {
 }
 
 
-class EnvironmentField(forms.CharField):
-    """A mapping written as lines `NAME=value`."""
+class ClusterAdmin(LookedAt):
+    """Clusters. They are registered, changed and deleted on their own pages."""
 
-    widget = UnfoldAdminTextareaWidget
-
-    def prepare_value(self, value: Any) -> Any:
-        """The mapping as lines; what was typed stays as typed."""
-        return "\n".join(f"{name}={text}" for name, text in value.items()) if isinstance(value, dict) else value
-
-    def clean(self, value: Any) -> dict[str, str]:
-        """The lines as a mapping."""
-        found: dict[str, str] = {}
-        for number, line in enumerate((super().clean(value) or "").splitlines(), start=1):
-            name, equals, text = line.partition("=")
-            if line.strip() and not equals:
-                raise forms.ValidationError(f"Line {number} is not of the form NAME=value.")
-            if line.strip():
-                found[name.strip()] = text.strip()
-        return found
-
-
-class ClusterForm(forms.ModelForm):
-    """A cluster's columns."""
-
-    environment = EnvironmentField(required=False, help_text="One NAME=value per line, for all processes.")
-
-    class Meta:
-        model = Cluster
-        fields = (
-            *("name", "description", "address_range", "interface", "port_first", "port_last"),
-            *("checkpoint_place", "environment"),
-        )
-
-
-class ClusterAdmin(Administered):
-    """Clusters. Saving a new one shows the command that its first machine is joined with."""
-
-    form = ClusterForm
-    fields = ClusterForm.Meta.fields
-    list_display = ("name", "description", "address_range", "ports", "node_count")
+    list_display = ("name", "description", "address_range", "ports", "node_count", "page")
     search_fields = ("name", "description")
-    actions_detail = ("join_command",)
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Cluster | None = None) -> tuple[str, ...]:
-        """Jobs name their cluster, so its name stays once there are any."""
-        return ("name",) if obj is not None and obj.jobs.exists() else ()
-
-    def save_model(self, request: HttpRequest, obj: Cluster, form: Any, change: Any) -> None:
-        """Through the service, which records who did it."""
-        if change:
-            nodes.update_cluster(cluster=Cluster.objects.get(pk=obj.pk), by=person(request), **form.cleaned_data)
-        else:
-            obj.pk = nodes.create_cluster(by=person(request), **form.cleaned_data).pk
-
-    def delete_model(self, request: HttpRequest, obj: Cluster) -> None:
-        """Through the service, which records who did it."""
-        nodes.delete_cluster(cluster=obj, by=person(request))
-
-    def response_add(self, request: HttpRequest, obj: Cluster, post_url_continue: Any = None) -> HttpResponse:
-        """The join command of the new cluster."""
-        return self._show_command(request, obj)
-
-    @action(description="Add a node", url_path="join", icon="add")
-    def join_command(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """By POST a new one-time token, shown as the command for the machine."""
-        if not may_administer(request):
-            return HttpResponse(status=403)
-        cluster = get_object_or_404(Cluster, pk=object_id)
-        if request.method == "POST":
-            return self._show_command(request, cluster)
-        return self._join_page(request, cluster, command="")
-
-    def has_delete_permission(self, request: HttpRequest, obj: Cluster | None = None) -> bool:
-        """Only while it has neither nodes nor jobs."""
-        return may_administer(request) and obj is not None and not obj.nodes.exists() and not obj.jobs.exists()
+    fields = (
+        *("name", "page", "description", "address_range", "interface", "port_first", "port_last"),
+        *("checkpoint_place", "environment", "created_at"),
+    )
 
     @admin.display(description="Ports")
     def ports(self, cluster: Cluster) -> str:
         """`20000-20999`."""
         return f"{cluster.port_first}-{cluster.port_last}"
 
-    def _show_command(self, request: HttpRequest, cluster: Cluster) -> HttpResponse:
-        token = joining.create_join_token(cluster=cluster, by=person(request))
-        return self._join_page(request, cluster, command=joining.join_command(token))
-
-    def _join_page(self, request: HttpRequest, cluster: Cluster, *, command: str) -> HttpResponse:
-        context = self.admin_site.each_context(request) | {
-            "title": f"Add a node to {cluster.name}",
-            "opts": self.opts,
-            "cluster": cluster,
-            "command": command,
-            "back": reverse("admin:orchestrator_cluster_change", args=[cluster.pk]),
-            "action": reverse("admin:orchestrator_cluster_join_command", args=[cluster.pk]),
-        }
-        response = TemplateResponse(request, JOIN_TEMPLATE, context)
-        response.headers["Cache-Control"] = "no-store"
-        return response
+    @admin.display(description="Page")
+    def page(self, cluster: Cluster) -> SafeString:
+        """The way to its settings."""
+        return format_html('<a href="{}">Settings</a>', reverse("cluster_settings", args=[cluster.name]))
 
 
 class NodeAdmin(Administered):

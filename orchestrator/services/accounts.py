@@ -75,6 +75,11 @@ def user_for_session(session_key: str) -> User | None:
     return user if isinstance(user, User) and user.is_active else None
 
 
+def active_person(person_id: int) -> User | None:
+    """The person, unless there is none or the person is deactivated."""
+    return User.objects.filter(pk=person_id, is_active=True).first()
+
+
 def ensure_administrator(*, username: str, password: str) -> tuple[User, bool]:
     """The administrator of that name, made with `password` if there is none; True when it was made now.
 

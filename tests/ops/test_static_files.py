@@ -5,6 +5,8 @@ the pages of the version before.
 import gzip
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +18,7 @@ from dashboard.config.static import StaticFilesMiddleware
 from dashboard.config.static_preparation import prepare
 from dashboard.static_files import SOURCES, STATIC_FILES, StaticFiles
 from dashboard.templatetags import trainyard
-from tests.environment import ROOT
+from tests.environment import ROOT, child_environment
 
 SCRIPT_BYTES = 20_480
 PAGES = sorted(
@@ -56,6 +58,13 @@ def test_own_scripts_of_a_page_keep_to_their_budget(folder: Path, page: str) -> 
     own = [each.removeprefix("/static/") for each in asked if "/vendor/" not in each]
     served = sum((folder / f"{each}.gz").stat().st_size for each in own)
     assert served <= SCRIPT_BYTES, f"{page}: {served} bytes in {len(own)} scripts"
+
+
+def test_the_command_needs_no_other_setting(tmp_path: Path) -> None:
+    line = [sys.executable, "manage.py", "static_files"]
+    given = child_environment() | {"TRAINYARD_STATIC_DIR": str(tmp_path / "static"), "HOME": str(tmp_path)}
+    subprocess.run(line, cwd=ROOT, env=given, check=True, capture_output=True)
+    assert {each.name for each in tmp_path.iterdir()} == {"static", "static.lock"}
 
 
 def test_modules_name_one_another_by_hashed_names(folder: Path) -> None:

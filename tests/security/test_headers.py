@@ -10,7 +10,7 @@ from dashboard.config import middleware
 from orchestrator.models import User
 from tests.factories import PASSWORD, make_cluster, make_job, make_node
 
-PAGES = ["/", "/jobs/", "/jobs/new/", "/clusters/", "/nodes/", "/account/tokens/"]
+PAGES = ["/", "/jobs/", "/jobs/new/", "/clusters/", "/nodes/", "/people/", "/account/tokens/", "/account/password/"]
 OUR_POLICY_TOO = ["/jobs/987654/", "/no/such/page/", "/healthz", "/api/v1/jobs", "/api/v1/docs", "/agent/v1/join"]
 
 
@@ -56,7 +56,7 @@ def test_pages_hold_nothing_that_the_policy_forbids(everywhere: Client) -> None:
             assert inert or (" src=" in head and not body.split("</script")[0].strip()), (path, head)
 
 
-@pytest.mark.parametrize("path", ["/admin/", "/admin/orchestrator/user/", "/admin/orchestrator/cluster/add/"])
+@pytest.mark.parametrize("path", ["/admin/", "/admin/orchestrator/user/", "/admin/orchestrator/cluster/"])
 def test_the_administration_has_a_policy_of_its_own(everywhere: Client, path: str) -> None:
     answer = everywhere.get(path)
     assert answer.status_code == 200
@@ -94,6 +94,7 @@ def test_forms_need_the_csrf_token(member: User, client_of: Callable[[User], Cli
     browser = Client(enforce_csrf_checks=True)
     browser.cookies = client_of(member).cookies
     paths = [f"/jobs/{job.pk}/stop/", f"/jobs/{job.pk}/retry/", "/jobs/new/", "/jobs/new/preview/", "/account/tokens/"]
+    paths += ["/people/", "/people/1/role/", "/account/password/", "/password/a/b/", "/clusters/a/settings/"]
     for path in [*paths, "/sign-out/", "/sign-in/", "/clusters/", "/nodes/0123456789ab/cordon/"]:
         assert browser.post(path).status_code == 403, path
     job.refresh_from_db()

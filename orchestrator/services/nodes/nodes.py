@@ -29,14 +29,21 @@ def create_cluster(*, by: User, **fields: object) -> Cluster:
 
 
 def update_cluster(*, cluster: Cluster, by: User, **fields: object) -> Cluster:
-    """Change a cluster. Gangs that run keep what they were given."""
+    """Change a cluster; the event says what was what before. Gangs that run keep what they were given."""
     _require_administrator(by)
-    if "name" in fields and fields["name"] != cluster.name and cluster.jobs.exists():
-        raise Invalid([FieldError("name", "Jobs refer to this cluster by its name: it can no longer be renamed.")])
-    _write_cluster(cluster, fields)
-    transitions.record(kind="cluster_changed", text=f"Cluster {cluster.name} was changed.", actor=by)
-    enqueue.ask_to_dispatch()
-    return cluster
+    with transaction.atomic():
+        locked = Cluster.objects.select_for_update().get(pk=cluster.pk)
+        before = {name: getattr(locked, name) for name in fields}
+        name = locked.name
+        _write_cluster(locked, fields)
+        if locked.name != name and locked.jobs.exists():
+            raise Invalid([FieldError("name", "Jobs refer to this cluster by its name: it can no longer be renamed.")])
+        changes = [_change(each, was, now) for each, was in before.items() if (now := getattr(locked, each)) != was]
+        if changes:
+            text = f"Cluster {name} was changed: {'; '.join(changes)}."
+            transitions.record(kind="cluster_changed", text=text, actor=by)
+            enqueue.ask_to_dispatch()
+    return locked
 
 
 def delete_cluster(*, cluster: Cluster, by: User) -> None:
@@ -138,6 +145,19 @@ def _node(node_id: str, *, locked: bool = False) -> Node:
     if node is None:
         raise NotFound(f"There is no node {node_id}.")
     return node
+
+
+def _change(column: str, was: object, now: object) -> str:
+    """One setting as the history tells it. Of variables the names alone: their values may be secrets."""
+    words = column.replace("_", " ")
+    if not isinstance(was, dict) or not isinstance(now, dict):
+        return f"{words} was {was or 'empty'}, is {now or 'empty'}"
+    parts = {
+        "added": sorted(now.keys() - was.keys()),
+        "removed": sorted(was.keys() - now.keys()),
+        "changed": sorted(each for each in was.keys() & now.keys() if was[each] != now[each]),
+    }
+    return f"{words}: " + ", ".join(f"{', '.join(names)} {verb}" for verb, names in parts.items() if names)
 
 
 def _write_cluster(cluster: Cluster, fields: dict[str, object]) -> None:
