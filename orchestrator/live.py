@@ -87,11 +87,15 @@ def points_stored(replica: Replica, *, start: int, end: int, series: Mapping[str
     return _named(replica) | told
 
 
-def log_stored(replica: Replica, *, start: int, end: int, at: float, text: str) -> LiveEvent:
-    """New output, bytes [`start`, `end`) of the replica's log. Of a flood only the last part travels; REST has all."""
+def log_stored(
+    replica: Replica, *, start: int, end: int, at: float, text: str, series: Mapping[str, Columns] | None = None
+) -> LiveEvent:
+    """New output, bytes [`start`, `end`) of the replica's log, and the points that were found in it. Of a flood only
+    the last part travels; REST has all."""
     if len(text) > LOG_TEXT_CHARS:
         text = f"… {len(text) - LOG_TEXT_CHARS} characters are in the log but not shown here\n{text[-LOG_TEXT_CHARS:]}"
-    return _named(replica) | {"kind": "log", "start": start, "end": end, "at": at, "text": text}
+    told = {"kind": "log", "incarnation": replica.incarnation, "start": start, "end": end, "at": at, "text": text}
+    return _named(replica) | told | {"series": series or {}}
 
 
 def event_written(event: Event) -> LiveEvent:

@@ -50,6 +50,19 @@ def test_an_advance_without_points_is_told_too(agent: FakeAgent, step: Step, tol
     assert (first["series"], first["end"]) == ({}, second["start"])
 
 
+def test_points_out_of_printed_lines_leave_with_their_log(
+    agent: FakeAgent, redis: FakeRedis, step: Step, told: Told
+) -> None:
+    shim = FakeAgent(redis, agent.replica, stream="shim")
+    shim.say(log("loss: 0.5\n"), points([0.5], first=1), Summary(at=NOW_S, epoch=0, metrics={"loss": 0.5}))
+    shim.send()
+    step()
+    assert events_of(told, agent, "points") == []
+    (event,) = events_of(told, agent, "log")
+    assert (event["text"], event["series"]["loss"]["steps"]) == ("loss: 0.5\n", [1])
+    assert telemetry.series(agent.replica.job)["loss"][0].values == [0.5]
+
+
 def test_progress_only_grows_within_an_attempt(agent: FakeAgent, step: Step, told: Told) -> None:
     agent.say(
         progress(50, epoch=3), progress(20, epoch=1), Summary(at=NOW_S, epoch=3, metrics={"loss": 0.5, "acc": 0.9})

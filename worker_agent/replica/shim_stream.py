@@ -12,8 +12,9 @@ from worker_agent.protocol.codec import encode
 from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import Gap, Leftover, Log, Record, Stream
-from worker_agent.replica.capture import Capture
 from worker_agent.replica.folder import append_exit
+from worker_agent.replica.output.capture import Capture
+from worker_agent.replica.output.printed import Printed
 from worker_agent.replica.spool import Writer
 
 _UNWRITTEN_BYTES = 8 * 1024 * 1024
@@ -27,6 +28,7 @@ class ShimStream:
         self._spool = Path(plan.spool)
         self._writer = Writer(self._spool / Stream.SHIM, notify=plan.notify)
         self.capture = Capture(now=time.monotonic())
+        self._printed = Printed(plan.launch, now=time.monotonic())
         self._uncounted_bytes = 0
 
     @property
@@ -36,7 +38,10 @@ class ShimStream:
 
     def store_output(self, *, final: bool = False) -> None:
         """Write what of the output is ready, or all of it."""
-        for record in self.capture.drain(now=time.monotonic(), at=time.time(), final=final):
+        now, at = time.monotonic(), time.time()
+        said = self.capture.drain(now=now, at=at, final=final)
+        text = "".join(record.text for record in said if isinstance(record, Log))
+        for record in (*said, *self._printed.records(text, now=now, at=at, final=final)):
             self.append(record)
         if self._writer.pending_bytes:
             self._writer.publish()

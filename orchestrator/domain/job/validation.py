@@ -14,6 +14,7 @@ from typing import Any
 
 from orchestrator.domain.job.values import Bad, param_value, read, text
 from worker_agent.protocol.findings import Finding
+from worker_agent.protocol.job import printed
 from worker_agent.protocol.job.field import Field
 from worker_agent.protocol.job.job_spec import FIELDS, ParamValue
 from worker_agent.protocol.job.recipe_text import RecipeInfo
@@ -198,10 +199,20 @@ def _requirements(raw: object, row: Field) -> str | Bad:
     return Bad(problem) if problem else "\n".join(lines_of(cleaned))
 
 
+def _printed(raw: object, row: Field) -> str | Bad:
+    """The names, held to the rule that nodes read by."""
+    cleaned = text(raw, limit=row.longest or 0, lines=True)
+    if isinstance(cleaned, Bad):
+        return cleaned
+    problem = printed.problem_of(cleaned)
+    return Bad(problem) if problem else ", ".join(printed.names_in(cleaned))
+
+
 _READERS: dict[str, Callable[[object, Field], Any]] = {
     "env": _env,
     "arguments": _arguments,
     "working_dir": _folder,
     "tf_config": _tf_config,
     "requirements": _requirements,
+    "printed": _printed,
 }

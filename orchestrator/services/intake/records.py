@@ -62,6 +62,7 @@ PointLists = tuple[list[int], list[float], list[float]]
 @dataclass
 class Intake:
     """What one replica said in this batch, decoded; `stored` is the part [start, end) of each stream it came from.
+    `printed` are points out of its output.
 
     Of a replica that `is_fenced` only the end is taken; `refused` counts all that it said.
     """
@@ -69,6 +70,8 @@ class Intake:
     replica: Replica
     points: dict[str, PointLists] = field(default_factory=dict)
     curves: dict[str, series.Curve] = field(default_factory=dict)
+    printed: dict[str, PointLists] = field(default_factory=dict)
+    printed_curves: dict[str, series.Curve] = field(default_factory=dict)
     output: list[Log | Gap] = field(default_factory=list)
     advances: list[Progress | Summary] = field(default_factory=list)
     facts: dict[str, FactValue] = field(default_factory=dict)
@@ -148,7 +151,7 @@ def _take(intake: Intake, report: Records, cursor: Cursor) -> None:
     for end, data in zip(report.offsets, report.records, strict=True):
         if end > cursor.offset:
             try:
-                _sort_in(intake, decode_record(data))
+                _sort_in(intake, decode_record(data), Stream(report.stream))
             except (msgspec.DecodeError, ValueError, OverflowError) as error:
                 note_skipped(intake.replica, why=str(error))
     cursor.offset = report.end
@@ -162,14 +165,14 @@ def note_skipped(replica: Replica, *, why: str) -> None:
     _note_once(replica, kind="record_skipped", text=text)
 
 
-def _sort_in(intake: Intake, record: Record) -> None:
+def _sort_in(intake: Intake, record: Record, stream: Stream) -> None:
     """Of who was replaced, only the Exit counts: it moves nothing, but says how long its streams are."""
     intake.refused += intake.is_fenced
     match record:
         case _ if intake.is_fenced and not isinstance(record, Exit):
             pass
         case Points():
-            _add_points(intake.points, record)
+            _add_points(intake.printed if stream is Stream.SHIM else intake.points, record)
         case Log() | Gap():
             intake.output.append(record)
         case Progress() | Summary():
@@ -242,7 +245,9 @@ def _store_points(intakes: Sequence[Intake]) -> None:
     for intake in intakes:
         owner = series.Owner(replica_id=intake.replica.pk)
         intake.curves = {name: series.curve_of(*lists) for name, lists in intake.points.items()}
-        additions += [series.Addition(owner, name, run) for name, run in intake.curves.items()]
+        intake.printed_curves = {name: series.curve_of(*lists) for name, lists in intake.printed.items()}
+        both = (*intake.curves.items(), *intake.printed_curves.items())
+        additions += [series.Addition(owner, name, run) for name, run in both]
     refused = series.append(additions)
     for intake in intakes:
         owner = series.Owner(replica_id=intake.replica.pk)
@@ -257,12 +262,12 @@ def _announce(intake: Intake, pieces: Sequence[Output]) -> None:
     """The trainer's advance is told even without points, so that a page knows that it missed nothing."""
     replica, events = intake.replica, []
     if advance := intake.stored.get(Stream.TRAINER):
-        columns = {label: _columns(series.thin(run, LIVE_POINTS)) for label, run in intake.curves.items()}
-        events.append(live.points_stored(replica, start=advance[0], end=advance[1], series=columns))
+        events.append(live.points_stored(replica, start=advance[0], end=advance[1], series=_told(intake.curves)))
     if pieces:
         text = "".join(piece.text for piece in pieces)
         first, last = pieces[0], pieces[-1]
-        events.append(live.log_stored(replica, start=first.start, end=last.end, at=first.at, text=text))
+        numbers = _told(intake.printed_curves)
+        events.append(live.log_stored(replica, start=first.start, end=last.end, at=first.at, text=text, series=numbers))
     live.announce(live.job_group(replica.job_id), events)
 
 
@@ -289,6 +294,10 @@ def _note_once(replica: Replica, *, kind: str, text: str) -> None:
     """A line in the job's history, unless one of this kind about this replica is there."""
     if not replica.events.filter(kind=kind).exists():
         transitions.record(kind=kind, text=text[:2000], replica=replica)
+
+
+def _told(curves: dict[str, series.Curve]) -> dict[str, live.Columns]:
+    return {label: _columns(series.thin(run, LIVE_POINTS)) for label, run in curves.items()}
 
 
 def _columns(run: series.Curve) -> live.Columns:

@@ -1,7 +1,7 @@
 """Output on its way into the spool: whole lines, small pieces, no NUL, floods counted."""
 
 from worker_agent.protocol.records import Gap, Log
-from worker_agent.replica.capture import (
+from worker_agent.replica.output.capture import (
     BURST_BYTES,
     PARTIAL_LINE_S,
     PIECE_CHARS,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker_agent.replica import terminal
+from worker_agent.replica.output import terminal
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,20 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         _files("Limit of all files", unit="MB", instead="a recipe's model and metrics are always kept"),
         "Of the job, over all its processes and launches. Larger files stay on the node and are listed.",
     ] = 2000
+    printed: Annotated[
+        str,
+        Meta(max_length=1_000),
+        _script(
+            "Numbers in printed lines",
+            control="text",
+            width=6,
+            folded="",
+            rebuilds=False,
+            example="loss, accuracy",
+            instead="a recipe's metrics are drawn by themselves",
+        ),
+        "Names that the program prints before a number, as in loss: 0.25 or acc=0.9. Each becomes a curve.",
+    ] = ""
     strategy: Annotated[Strategy, Field("Strategy", "strategy", control="choices")]
     cluster: Annotated[str, _devices("Cluster", control="select", rebuilds=True), "Its nodes run the job."]
     tpu: Annotated[

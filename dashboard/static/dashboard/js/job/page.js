@@ -145,6 +145,7 @@ const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
         if (e.end > have) {
           logEnds[e.replica_id] = e.end;
           if (e.attempt === job.attempt) log.add(e);
+          addPoints(e);
         }
       }
       if (e.kind === "sample" && !job.ended_at) {

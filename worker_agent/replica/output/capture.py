@@ -8,7 +8,7 @@ in its last state (`terminal`).
 import codecs
 
 from worker_agent.protocol.records import Gap, Log
-from worker_agent.replica import terminal
+from worker_agent.replica.output import terminal
 
 PIECE_CHARS = 64 * 1024
 PARTIAL_LINE_S = 0.5
