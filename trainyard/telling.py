@@ -8,7 +8,7 @@ Standard library only: this package is on the import path of every job, whatever
 import json
 import os
 import sys
-from typing import Protocol, SupportsFloat, SupportsInt
+from typing import Any, Protocol, SupportsFloat, SupportsInt
 
 SERIES_FILE = "TRAINYARD_SERIES"
 
@@ -31,7 +31,7 @@ def log(step: SupportsInt, /, **scalars: SupportsFloat) -> None:
 
     Anything that counts as a number will do, as NumPy's and eager tensors do; what does not raises here.
     """
-    number, values = int(step), {name: float(value) for name, value in scalars.items()}
+    number, values = int(step), _numbers(scalars)
     if _listener is not None:
         _listener.scalars(number, values)
     elif not _append({"step": number, "scalars": values}):
@@ -51,6 +51,14 @@ def connect(listener: Listener | None) -> None:
     """For the launcher: from now on `listener` is told. A forked child lacks the threads behind it, and appends."""
     global _listener
     _listener = listener
+
+
+def _numbers(scalars: dict[str, Any]) -> dict[str, float]:
+    """As plain numbers; most programs give such already, and then there is nothing to make."""
+    for value in scalars.values():
+        if type(value) is not float:
+            return {name: float(value) for name, value in scalars.items()}
+    return scalars
 
 
 def _append(line: dict[str, object]) -> bool:

@@ -3,6 +3,7 @@
 import io
 import math
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from worker_agent.protocol import codec
 from worker_agent.protocol.records import Phase, Points, Progress, Record
 from worker_agent.replica.spool import Reader
+from worker_agent.trainer import emit
 from worker_agent.trainer.emit import RECORD_NUMBERS_MAX, Emitter, PrintSink, SpoolSink, grouped
 
 
@@ -19,9 +21,7 @@ class Kept:
     def __init__(self) -> None:
         self.records: list[Record] = []
 
-    @property
-    def pending(self) -> bool:
-        return False
+    pending_bytes = end = acknowledged = 0
 
     def write(self, records: list[Record]) -> None:
         self.records += records
@@ -52,7 +52,7 @@ def test_everything_said_is_in_the_sink_after_close_in_order() -> None:
     sink = Kept()
     emitter = Emitter(sink)
     for step in range(1000):
-        emitter.log(step, loss=float(step), rate=0.1)
+        emitter.log(step, {"loss": float(step), "rate": 0.1})
     emitter.phase("done")
     emitter.close()
     assert sink.records[-1].name == "done"
@@ -63,7 +63,7 @@ def test_everything_said_is_in_the_sink_after_close_in_order() -> None:
 
 def test_the_spool_holds_what_was_said_and_no_agent_is_needed(tmp_path: Path) -> None:
     emitter = Emitter(SpoolSink(tmp_path / "trainer", notify=str(tmp_path / "nobody.sock")))
-    emitter.log(7, loss=math.nan)
+    emitter.log(7, {"loss": math.nan})
     emitter.close()
     (payload,) = Reader(tmp_path / "trainer").read().records
     record = codec.decode_record(payload)
@@ -76,7 +76,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     emitter = Emitter(sink)
     with monkeypatch.context() as full:
         full.setattr(sink, "flush", _refuse)
-        emitter.log(1, loss=1.0)
+        emitter.log(1, {"loss": 1.0})
         emitter.flush()
         assert sink.pending_bytes
         assert Reader(tmp_path / "trainer").read().records == []
@@ -92,7 +92,7 @@ def test_a_training_that_ends_while_the_disk_is_full_waits_for_it(
     emitter = Emitter(sink)
     with monkeypatch.context() as full:
         full.setattr(sink, "flush", _refuse)
-        emitter.log(1, loss=1.0)
+        emitter.log(1, {"loss": 1.0})
         leaving = threading.Thread(target=emitter.close)
         leaving.start()
         leaving.join(0.3)
@@ -107,7 +107,7 @@ def test_what_cannot_be_written_down_does_not_end_the_writing(
 ) -> None:
     emitter = Emitter(SpoolSink(tmp_path / "trainer", notify=""))
     for step, name in ((1, "half of a character \ud800"), (2**70, "far"), (3, "loss")):
-        emitter.log(step, **{name: 1.0})
+        emitter.log(step, {name: 1.0})
         emitter.flush()
     emitter.close()
     (payload,) = Reader(tmp_path / "trainer").read().records
@@ -130,3 +130,48 @@ def test_a_terminal_gets_progress_but_not_every_step() -> None:
 
 def _refuse() -> None:
     raise OSError("no space left on device")
+
+
+class Writes(Kept):
+    """A sink that keeps when it was given what, and lets wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[list[Record]] = []
+        self.came = threading.Semaphore(0)
+
+    def write(self, records: list[Record]) -> None:
+        self.writes.append(records)
+        self.came.release()
+
+
+def test_what_comes_after_a_rest_does_not_wait_for_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emit, "FLUSH_S", 30.0)
+    sink = Writes()
+    emitter = Emitter(sink)
+    emitter.log(1, {"loss": 1.0})
+    emitter.record(Phase(at=1.0, name="training"))
+    assert sink.came.acquire(timeout=5)
+    assert [type(record).__name__ for record in sink.writes[0]] == ["Points", "Phase"]
+    emitter.close()
+
+
+def test_a_flood_is_written_at_most_once_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emit, "FLUSH_S", 0.2)
+    sink = Writes()
+    emitter = Emitter(sink)
+    began = time.monotonic()
+    while len(sink.writes) < 4:
+        emitter.log(1, {"loss": 1.0})
+        time.sleep(0.001)
+    assert time.monotonic() - began >= 3 * 0.19
+    emitter.close()
+
+
+def test_a_process_that_says_nothing_is_not_woken_20_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = threading.Semaphore(0)
+    monkeypatch.setattr(emit.Pulse, "tell_what_lasts", lambda pulse: turns.release())
+    emitter = Emitter(Writes())
+    time.sleep(0.3)
+    assert not turns.acquire(blocking=False)
+    emitter.close()

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -47,13 +48,13 @@ def test_in_a_process_that_a_script_starts_it_appends(tmp_path: Path) -> None:
 
 
 def test_in_a_recipe_it_is_a_point_like_any_other() -> None:
-    points: list[tuple[int, dict[str, float]]] = []
+    points: list[tuple[int, Mapping[str, float]]] = []
 
     class Kept(Emitter):
         def __init__(self) -> None:
             """Without a thread."""
 
-        def log(self, step: int, /, **scalars: float) -> None:
+        def log(self, step: int, scalars: Mapping[str, float]) -> None:
             points.append((step, scalars))
 
     telling.connect(RecipeLog(Kept()))

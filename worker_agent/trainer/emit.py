@@ -1,8 +1,9 @@
 """What the training says, on its way out: points and records go into a queue, a timed thread writes them.
 
-The training thread pays one deque append per point and never waits for a disk or a socket. Every `FLUSH_S` the thread
-groups what has come, writes it with one write to the sink (the spool, or a terminal off-cluster) and rings the agent
-once. Recipes may call `trainyard.log` from their Keras callbacks.
+The training thread pays one deque append per point and never waits for a disk or a socket. The other thread rests until
+something comes, waits `GATHER_S` for what comes with it, groups it, writes it with one write to the sink (the spool, or
+a terminal off-cluster) and rings the agent once: at most once in `FLUSH_S`. Recipes may call `trainyard.log` from their
+Keras callbacks.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
+from queue import Empty, SimpleQueue
 from time import monotonic, sleep, time
 from typing import Protocol, TextIO
 
@@ -19,6 +21,9 @@ from worker_agent.replica.spool import Writer
 from worker_agent.trainer.pulse import Pulse
 
 FLUSH_S = 0.05
+# What a step says, it says within moments: its points and how far it is travel together.
+GATHER_S = 0.005
+LOOK_EVERY_S = 0.5
 CLOSE_WAIT_S = 0.5
 DISK_WAIT_S = 120.0
 RECORD_NUMBERS_MAX = 20_000
@@ -26,7 +31,7 @@ PRINT_EVERY_S = 2.0
 
 _QUIET_PHASES = {PhaseName.TRAINING, PhaseName.DONE}
 
-_LoggedPoint = tuple[int, float, dict[str, float]]
+_LoggedPoint = tuple[int, float, Mapping[str, float]]
 
 
 class Sink(Protocol):
@@ -58,28 +63,35 @@ class Emitter:
         self._sink = sink
         self._queue: deque[_LoggedPoint | Record] = deque()
         self._append = self._queue.append
-        self.pulse = Pulse(self._append)
+        # Unlike an `Event`, it may be rung by a signal handler that interrupts whoever rings.
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self._is_resting = False
+        self.pulse = Pulse(self.record)
         self._writing = threading.Lock()
         self._closed = threading.Event()
         self._sink_closed = False
         self._thread = threading.Thread(target=self._flush_in_time, name="emit", daemon=True)
         self._thread.start()
 
-    def log(self, step: int, /, **scalars: float) -> None:
-        """One point of each scalar at `step`, now."""
+    def log(self, step: int, scalars: Mapping[str, float]) -> None:
+        """One point of each scalar at `step`, now. Nobody changes `scalars` any more."""
         self._append((step, time(), scalars))
+        if self._is_resting:
+            self._ring()
 
     def record(self, record: Record) -> None:
         """Anything else a replica says, in order with the points."""
         self._append(record)
+        if self._is_resting:
+            self._ring()
 
     def phase(self, name: PhaseName, detail: str = "") -> None:
         """A milestone of the process."""
-        self._append(Phase(at=time(), name=name, detail=detail))
+        self.record(Phase(at=time(), name=name, detail=detail))
 
     def facts(self, **facts: FactValue) -> None:
         """What is particular to this replica."""
-        self._append(Facts(at=time(), facts=facts))
+        self.record(Facts(at=time(), facts=facts))
 
     def flush(self) -> None:
         """Write what has come so far."""
@@ -99,6 +111,7 @@ class Emitter:
     def close(self) -> None:
         """Write everything, once and for all. Safe to call from a thread that may not wait for ever."""
         self._closed.set()
+        self._ring()
         if not self._writing.acquire(timeout=CLOSE_WAIT_S):
             return
         try:
@@ -117,9 +130,25 @@ class Emitter:
             self._sink.write(records)
 
     def _flush_in_time(self) -> None:
-        while not self._closed.wait(FLUSH_S):
+        while not self._closed.is_set():
+            self._rest()
+            self._closed.wait(GATHER_S)
             self.pulse.tell_what_lasts()
             self.flush()
+            self._closed.wait(FLUSH_S - GATHER_S)
+
+    def _rest(self) -> None:
+        """Until something has come to be written, or it is time to look at what lasts."""
+        # First said, then looked: what comes in between rings.
+        self._is_resting = True
+        if not self._queue and not self._sink.pending_bytes:
+            with contextlib.suppress(Empty):
+                self._bell.get(timeout=LOOK_EVERY_S)
+        self._is_resting = False
+
+    def _ring(self) -> None:
+        self._is_resting = False
+        self._bell.put(None)
 
 
 class SpoolSink(Writer):
@@ -206,11 +235,7 @@ class RecipeLog:
     """What `trainyard.log` reaches from within a recipe: points. How far the training is, the loop itself tells."""
 
     def __init__(self, emitter: Emitter) -> None:
-        self._emitter = emitter
-
-    def scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """One point of each scalar at `step`."""
-        self._emitter.log(step, **scalars)
+        self.scalars = emitter.log
 
     def progress(self, step: int, total_steps: int, epoch: int, epochs: int) -> None:
         """Nothing."""

@@ -152,7 +152,7 @@ class Training:
             elif execution.speed is not None:
                 self._report.speed(self._done, execution.speed)
             if execution.scalars:
-                self._emitter.log(self._done, **execution.scalars)
+                self._emitter.log(self._done, execution.scalars)
             self._report.execution(first_step=self._done - len(losses) + 1, losses=losses, seconds=seconds)
             for place, loss in enumerate(losses, start=in_epoch) if self._per_step else ():
                 self._callbacks.on_train_batch_end(place, {"loss": loss})

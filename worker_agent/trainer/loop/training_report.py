@@ -52,9 +52,11 @@ class TrainingReport:
         """How fast this process is at `step`."""
         self._emitter.log(
             step,
-            step_time_ms=speed.step_time_s * 1000,
-            examples_per_s=speed.steps_per_s * self._size.batch / self._workers,
-            steps_per_s=speed.steps_per_s,
+            {
+                "step_time_ms": speed.step_time_s * 1000,
+                "examples_per_s": speed.steps_per_s * self._size.batch / self._workers,
+                "steps_per_s": speed.steps_per_s,
+            },
         )
 
     def epoch(self, *, number: int, step: int, metrics: Mapping[str, float], rate: float, seconds: float) -> None:
@@ -63,7 +65,7 @@ class TrainingReport:
             return
         # The loss of every step stands in its series already; the epoch's mean goes to the summary alone.
         scalars = {name: value for name, value in metrics.items() if name != "loss"}
-        self._emitter.log(step, **scalars, learning_rate=rate)
+        self._emitter.log(step, scalars | {"learning_rate": rate})
         self._emitter.record(Summary(at=time(), epoch=number, metrics=dict(metrics)))
         values = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
         say(f"epoch {number}/{self._size.epochs}  {values}  ({seconds:.1f} s)")

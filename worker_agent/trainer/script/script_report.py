@@ -32,7 +32,7 @@ class ScriptReport:
         """Points of a custom loop; without a `fit` or `trainyard.progress` they also say how far it is."""
         if not scalars:
             return
-        self._emitter.log(step, **scalars)
+        self._emitter.log(step, scalars)
         with self._lock:
             self._latest.update(scalars)
             if not self._is_counted:
@@ -70,7 +70,7 @@ class ScriptReport:
     def points(self, step: int, scalars: Mapping[str, float]) -> None:
         """Points alone."""
         if scalars:
-            self._emitter.log(step, **scalars)
+            self._emitter.log(step, scalars)
 
     def epoch(self, number: int, metrics: Mapping[str, float]) -> None:
         """The job's metrics after epoch `number` (from 1)."""

@@ -54,7 +54,7 @@ def _judge(process: Process, evaluation: Evaluation, step: int, epoch: int) -> N
     """Tell loss and metrics of the values that the model has now."""
     began = perf_counter()
     metrics: dict[str, Any] = {f"val_{name}": value for name, value in evaluation.run().items()}
-    process.emitter.log(step, **metrics)
+    process.emitter.log(step, metrics)
     process.emitter.record(Summary(at=time(), epoch=epoch, metrics=metrics))
     process.emitter.facts(memory_bytes=peak_bytes())
     values = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())

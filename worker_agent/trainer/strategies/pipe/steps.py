@@ -74,7 +74,7 @@ class PipeSteps(BlockingSteps):
     def _tell(self) -> None:
         work, together = (float(np.median(self._seconds[in_turn])) for in_turn in (True, False))
         idle = max(0.0, 1 - work / (len(self._learner.stages) * together))
-        self._emitter.log(int(self.count.numpy()), bubble=idle)
+        self._emitter.log(int(self.count.numpy()), {"bubble": idle})
         reached = f"{work / together:.2f} times as fast as one part after the other"
         if work < together:
             reached = f"none: slower than one part after the other, {work / together:.2f} of its speed"
