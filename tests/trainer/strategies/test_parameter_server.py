@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.trainer import launches
 from tests.trainer.gang import Gang, Zygote, gang
+from tests.trainer.launches import CHIEF, SCRIPTS
 from worker_agent.protocol.records import Checkpointed
 from worker_agent.protocol.states import Cause, Strategy
 
@@ -14,7 +16,7 @@ pytestmark = pytest.mark.tf
 
 HERE = Path(__file__).parents[1]
 TINY, COUNTED = HERE / "recipes/tiny.py", HERE / "recipes/counted.py"
-CHIEF, EVALUATOR = "chief:0", "evaluator:0"
+EVALUATOR = "evaluator:0"
 # 5 steps an epoch.
 SPEC = {"epochs": 3, "seed": 3, "checkpoint_steps": 4, "checkpoints_kept": 9}
 LOSS_TOLERANCE = 1e-6
@@ -155,9 +157,12 @@ def test_free_workers_learn_as_well_as_one_device(tf_keras: Zygote, keras3: Zygo
     assert chief.series("step_time_ms/worker 1")
 
 
-def test_generators_that_run_in_the_coordinator_do_not_make_it_stand_still(tf_keras: Zygote, tmp_path: Path) -> None:
-    """One is destroyed at each epoch's end, while workers ask for the rows of others."""
-    given = {"workers": 2, "ps": 1, "epochs": 6, "global_batch_size": 16}
-    chief = served(tf_keras, tmp_path / "gang", HERE / "recipes/generated.py", **given)[CHIEF]
-    assert list(chief.series("loss")) == list(range(1, 73))
-    assert len({each.metrics["val_loss"] for each in chief.summaries()}) == 6
+@pytest.mark.parametrize("kind", ["generator-py_function", *SCRIPTS])
+def test_data_from_python_make_no_gang_stand_still(kind: str, tf_keras: Zygote, tmp_path: Path) -> None:
+    """The chief makes them, while it makes and forgets functions and iterators on workers that wait for rows."""
+    chief = launches.trained(tmp_path / "gang", kind, tf_keras)[CHIEF]
+    if kind in SCRIPTS:
+        assert "updates 60\n" in chief.log()
+    else:
+        assert list(chief.series("loss")) == list(range(1, 61))
+        assert len({each.metrics["val_loss"] for each in chief.summaries()}) == 5

@@ -87,12 +87,15 @@ def _reach_libraries(run: TrainingRun, fits: Fits, events: EventFiles) -> None:
         keras_alias.remove()  # of a warm start for recipes; for a script, `import keras` means Keras 3
 
     def set_up(_: ModuleType) -> None:
-        """Devices are set up as the job has them."""
+        """TensorFlow is set up as the job has it."""
         from worker_agent.trainer.setup import runtime
+        from worker_agent.trainer.setup.answering import stay_answerable
 
         runtime.set_threads(run)
         if run.device_kind is DeviceKind.CPU:
             runtime.divide_cpu(run.devices)
+        if run.spec.strategy is Strategy.PARAMETER_SERVER:
+            stay_answerable()
         events.start()
 
     when_imported("tensorflow", set_up)

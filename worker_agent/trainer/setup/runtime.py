@@ -5,7 +5,6 @@ from importlib.metadata import version
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context  # private: no public name leads to the functions of a process
 
 from worker_agent.protocol.states import DeviceKind
 from worker_agent.trainer.outcome import TrainingFailed
@@ -44,13 +43,6 @@ def seed_everything(seed: int) -> None:
 def set_precision(policy: str) -> None:
     """Keras' policy for all layers made from now on. With "mixed_float16", `compile` adds the loss scaling itself."""
     tf.keras.mixed_precision.set_global_policy(str(policy))  # to Keras an enum is no text: it has a `name`
-
-
-def keep_functions() -> None:
-    """Let functions live as long as this process, which computes on devices of others. Else TensorFlow asks those to
-    forget one as soon as Python collects it: at any moment, waiting with the interpreter held, while the others may be
-    waiting for this interpreter to give them data."""
-    context.Context.remove_function = lambda self, name: None
 
 
 def keras_in_words() -> str:

@@ -19,7 +19,8 @@ from worker_agent.trainer.recipe import data, recipe_file
 from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import size_of
 from worker_agent.trainer.saving.state import Variables
-from worker_agent.trainer.setup import rendezvous, runtime
+from worker_agent.trainer.setup import rendezvous
+from worker_agent.trainer.setup.answering import stay_answerable
 from worker_agent.trainer.strategies import engine
 from worker_agent.trainer.strategies.interface import Process
 from worker_agent.trainer.strategies.pipe.learner import PipeLearner, checked
@@ -80,7 +81,7 @@ def _connect(process: Process) -> None:
         tf.config.experimental_connect_to_cluster(
             tf.train.ClusterSpec({"worker": addresses}), job_name="worker", task_index=0, protocol="grpc"
         )
-    runtime.keep_functions()
+    stay_answerable()
 
 
 def _build(process: Process, recipe: Recipe, start_step: int) -> Engine:

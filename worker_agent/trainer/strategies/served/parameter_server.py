@@ -18,6 +18,7 @@ from worker_agent.trainer.recipe.recipe_file import Recipe
 from worker_agent.trainer.recipe.run_size import size_of
 from worker_agent.trainer.saving.state import Variables
 from worker_agent.trainer.setup import rendezvous, runtime
+from worker_agent.trainer.setup.answering import stay_answerable
 from worker_agent.trainer.strategies import engine
 from worker_agent.trainer.strategies.interface import Process
 from worker_agent.trainer.strategies.served import numbered_batches
@@ -53,7 +54,7 @@ def _connect(process: Process) -> tf.distribute.ParameterServerStrategy:
             tf.distribute.cluster_resolver.TFConfigClusterResolver(),
             variable_partitioner=partitioner(spec.min_shard_bytes, spec.ps) if spec.min_shard_bytes else None,
         )
-    runtime.keep_functions()
+    stay_answerable()
     # Said of several devices per worker; their parts of a batch are cut in `worker_step`.
     tf.get_logger().addFilter(lambda record: "Please use DistributedDataset" not in record.getMessage())
     if not tf.config.list_logical_devices("GPU"):
