@@ -31,6 +31,7 @@ pages = [
     path("jobs/<int:job_id>/resume/", job.job_resume, name="job_resume"),
     path("jobs/<int:job_id>/retry/", job.job_retry, name="job_retry"),
     path("jobs/<int:job_id>/delete/", job.job_delete, name="job_delete"),
+    path("jobs/<int:job_id>/printed/", job.job_printed, name="job_printed"),
     path("jobs/<int:job_id>/log/", job.job_log, name="job_log"),
     path("jobs/<int:job_id>/checkpoints/<int:checkpoint_id>/", job.job_checkpoint, name="job_checkpoint"),
     path("jobs/<int:job_id>/artifacts/<int:artifact_id>/", job.job_artifact, name="job_artifact"),

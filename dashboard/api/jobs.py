@@ -14,13 +14,15 @@ from dashboard.api.problems import PROBLEMS
 from dashboard.downloads import attachment, bytes_attachment
 from dashboard.requests import SignedIn
 from orchestrator.catalogue import entries
-from orchestrator.queries import jobs, restarts, rows, telemetry
+from orchestrator.queries import jobs, printed, restarts, rows, telemetry
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.jobs import JobSummary
 from orchestrator.services import artifacts as artifact_files
 from orchestrator.services.errors import FieldError, Invalid
 from orchestrator.services.jobs import deleting, submission
 from orchestrator.services.jobs import jobs as service
+from orchestrator.services.jobs import printed as printed_service
+from worker_agent.protocol.job import printed as printed_lines
 from worker_agent.protocol.states import JobStatus, Strategy
 
 router = Router(tags=["jobs"])
@@ -156,6 +158,26 @@ def get_series(
     job = jobs.get(request.user, job_id)
     wanted = [name for name in names.split(",") if name] or None
     return telemetry.series(job, names=wanted, points=points)
+
+
+@router.get(
+    "/jobs/{int:job_id}/printed", response={200: list[shapes.Printed], **PROBLEMS}, summary="Numbers it only printed"
+)
+def list_printed(request: SignedIn, job_id: int) -> list[printed_lines.Found]:
+    """What could be drawn from its printed lines: of a script that told no numbers otherwise."""
+    return printed.offered(jobs.get(request.user, job_id))
+
+
+@router.post(
+    "/jobs/{int:job_id}/printed",
+    response={200: shapes.Job, **PROBLEMS},
+    summary="Draw its printed lines",
+    throttle=WRITES,
+)
+def draw_printed(request: SignedIn, job_id: int, body: shapes.DrawPrinted) -> JobSummary:
+    """Of one that has ended: each name becomes a series, from the stored log."""
+    printed_service.draw(job_id=job_id, names=body.names, by=request.user)
+    return _told(request, job_id)
 
 
 @router.get("/jobs/{int:job_id}/logs", response={200: shapes.Log, **PROBLEMS}, summary="A process's output")

@@ -213,6 +213,21 @@ class Series(Schema):
     incarnation: int = Field(description="Grows by 1 with each process that replaces another.")
 
 
+class Printed(Schema):
+    """A name that stands before numbers in printed lines."""
+
+    name: str
+    lines: int = Field(description="In how many lines, of the first 256 kB of its leader's log.")
+    first: Number
+    last: Number
+
+
+class DrawPrinted(Schema):
+    """What to look for in printed lines."""
+
+    names: str = Field(description="Names, comma-separated, as in the field `printed` of a job.")
+
+
 class Log(Schema):
     """A piece of a log; `next` is the `offset` of the piece behind it."""
 

@@ -332,3 +332,16 @@ def test_a_job_that_has_ended_can_be_deleted(
     assert Job.objects.filter(pk=other.pk).exists()
     assert browser.post(f"/jobs/{other.pk}/delete/", {"confirm": other.name})["Location"] == "/jobs/"
     assert not Job.objects.exists()
+
+
+def test_printed_lines_are_offered_and_drawn(member: User, calls_as: Caller) -> None:
+    program = calls_as(member)
+    job = make_job(owner=member, status=JobStatus.SUCCEEDED, attempt=1, spec={"kind": "script"})
+    replica = make_replica(job, log_size=18)
+    LogChunk.objects.create(replica=replica, start=0, end=18, at=1.0, text="loss: 2\nloss: nan\n")
+    (found,) = program.get(f"/jobs/{job.pk}/printed").json()
+    assert found == {"name": "loss", "lines": 2, "first": 2.0, "last": "NaN"}
+    assert program.post(f"/jobs/{job.pk}/printed", {"names": "("}).status_code == 422
+    drawn = program.post(f"/jobs/{job.pk}/printed", {"names": "loss"})
+    assert (drawn.status_code, drawn.json()["metrics"]) == (200, {"loss": "NaN"})
+    assert program.post(f"/jobs/{job.pk}/printed", {"names": "loss"}).status_code == 409

@@ -20,7 +20,7 @@ from dashboard.views.tiles import Tile
 from orchestrator.domain.words import counted
 from orchestrator.queries import checkpoints as checkpoint_queries
 from orchestrator.queries import jobs as job_queries
-from orchestrator.queries import restarts, telemetry
+from orchestrator.queries import printed, restarts, telemetry
 from orchestrator.queries.rows import Job, Replica, User
 from worker_agent.protocol.job.gang_shape import device_count, process_count
 from worker_agent.protocol.reports import RunningReplica
@@ -71,6 +71,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
     restarted = restarts.of_job(job)
     row, changeable, over = JobRow.of(job, now=now), job.may_be_changed_by(user), is_over(job)
     checkpoints = CheckpointList(checkpoint_queries.of_job(job), job.typed_spec)
+    in_lines = printed.offered(job)
     first_step = present.resumed_step if present else None
     return {
         "job": job,
@@ -92,6 +93,8 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
         "replicas": rows,
         "replaced": [_replica_row(replica, place[str(replica)]) for replica in everybody if replica.superseded],
         "strategy": strategy_panel(job, gang),
+        "printed": in_lines,
+        "printed_names": ", ".join(each.name for each in in_lines),
         "at_work": sum(replica.status == ReplicaStatus.RUNNING for replica in gang),
         "attempts": attempts,
         "timeline": timeline_of(job, attempts, everybody, now=now),

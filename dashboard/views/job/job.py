@@ -16,8 +16,8 @@ from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import telemetry
 from orchestrator.services import artifacts
 from orchestrator.services.checkpoints import checkpoint_store
-from orchestrator.services.errors import Conflict
-from orchestrator.services.jobs import deleting
+from orchestrator.services.errors import Conflict, Invalid, words_of
+from orchestrator.services.jobs import deleting, printed
 from orchestrator.services.jobs import jobs as job_services
 
 LINES_PRINTED = 100
@@ -61,6 +61,17 @@ def _action(act: Callable[..., object]) -> View[[int]]:
 
 
 job_stop, job_pause, job_resume = map(_action, (job_services.stop_job, job_services.pause_job, job_services.resume_job))
+
+
+@require_POST
+@page
+def job_printed(request: SignedIn, job_id: int) -> HttpResponse:
+    """The chosen names are drawn from the printed lines, then back to the page."""
+    try:
+        printed.draw(job_id=job_id, names=", ".join(request.POST.getlist("names")), by=request.user)
+    except (Conflict, Invalid) as refused:
+        messages.warning(request, words_of(refused))
+    return redirect("job", job_id)
 
 
 @require_POST

@@ -157,7 +157,8 @@ def _clone_of(request: SignedIn, wanted: str) -> JobForm:
     if not (wanted.isascii() and wanted.isdecimal()):
         raise NotFound("There is no such job to clone.")
     form = cloned_form(jobs.request_of(job_queries.get(request.user, int(wanted))))
-    form.values["resume_from"] = request.GET.get("resume_from", form.values["resume_from"])
+    for name in ("resume_from", "printed"):
+        form.values[name] = request.GET.get(name, form.values[name])
     return form
 
 
