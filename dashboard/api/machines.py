@@ -15,6 +15,9 @@ from orchestrator.queries.rows import Cluster, Node
 from orchestrator.services.nodes import joining
 from orchestrator.services.nodes import nodes as service
 
+NODES_LIMIT = 500
+MOST_SKIPPED = 1_000_000
+
 router = Router(tags=["machines"])
 
 
@@ -53,11 +56,15 @@ def create_join_token(request: SignedIn, name: str) -> Status[dict[str, str]]:
 
 @router.get("/nodes", response={200: list[shapes.Node], **PROBLEMS}, summary="Nodes")
 def list_nodes(
-    request: SignedIn, cluster: str = Query("", description="Of this cluster only.")
+    request: SignedIn,
+    cluster: str = Query("", description="Of this cluster only."),
+    offset: int = Query(0, ge=0, le=MOST_SKIPPED, description="How many to leave out at the beginning."),
+    limit: int = Query(100, ge=1, le=NODES_LIMIT, description="At most so many; fewer are all that is left."),
 ) -> list[dict[str, object]]:
     """By cluster and name."""
     user = request.user
-    return _nodes(list(machines.nodes(user, machines.cluster(user, cluster) if cluster else None)))
+    found = machines.nodes(user, machines.cluster(user, cluster) if cluster else None)
+    return _nodes(list(found[offset : offset + limit]))
 
 
 @router.get("/nodes/{slug:node_id}", response={200: shapes.Node, **PROBLEMS}, summary="One node")

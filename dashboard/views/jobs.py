@@ -107,10 +107,9 @@ def job_find(request: SignedIn) -> JsonResponse:
         for job in found
     ]
     if search:
-        matching = [node for node in machines.nodes(request.user) if search.lower() in node.name.lower()]
         items += [
             {"icon": "node", "label": node.name, "hint": word(node.state), "href": reverse("node", args=[node.pk])}
-            for node in matching[:FOUND]
+            for node in machines.find_nodes(request.user, search, limit=FOUND)
         ]
     return JsonResponse({"items": items})
 

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from django.db.models import Count, F, Prefetch, Q, QuerySet, Window
 from django.db.models.functions import RowNumber
@@ -29,14 +29,16 @@ class Slot:
 
 @dataclass(frozen=True)
 class Fleet:
-    """Nodes in numbers: how many stand at each state, and their devices by kind and by the state of their slots."""
+    """Nodes in numbers: how many stand at each state, their devices by kind and by the state of their slots, and the
+    `usable` ones by kind: free, and on a node that takes jobs."""
 
     nodes: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     devices: Counter[str] = field(default_factory=Counter)
+    usable: Counter[str] = field(default_factory=Counter)
 
     def __add__(self, other: "Fleet") -> "Fleet":
-        return Fleet(self.nodes + other.nodes, self.kinds + other.kinds, self.devices + other.devices)
+        return Fleet(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
 
 
 def clusters(user: Person) -> QuerySet[Cluster]:
@@ -84,8 +86,18 @@ def fleets(user: Person, cluster: Cluster | None = None) -> dict[str, Fleet]:
         for device in devices or ():
             index = device["index"]
             fleet.kinds[device["kind"]] += 1
-            fleet.devices[_slot_state(state, held=index in held[node_id], dirty=index in is_dirty)] += 1
+            slot = _slot_state(state, held=index in held[node_id], dirty=index in is_dirty)
+            fleet.devices[slot] += 1
+            if slot == "free" and state == NodeState.READY:
+                fleet.usable[device["kind"]] += 1
     return found
+
+
+def find_nodes(user: Person, text: str, *, limit: int) -> list[Node]:
+    """The first nodes with `text` in their name: name and state alone."""
+    # PostgreSQL takes no NUL.
+    found = _visible_nodes(user).filter(name__icontains=text.replace("\0", " ")).only("name", "state", "cluster__name")
+    return list(found[:limit])
 
 
 def node(user: Person, node_id: str) -> Node:

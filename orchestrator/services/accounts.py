@@ -62,7 +62,8 @@ def user_for_token(token: str, *, now: datetime | None = None) -> User | None:
         return None
     now = now or timezone.now()
     if row.last_used_at is None or row.last_used_at < now - USE_NOTED_EVERY:
-        ApiToken.objects.filter(pk=row.pk).update(last_used_at=now)
+        # Of many requests in one moment one writes.
+        ApiToken.objects.filter(pk=row.pk, last_used_at=row.last_used_at).update(last_used_at=now)
     return row.user
 
 

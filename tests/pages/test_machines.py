@@ -5,7 +5,9 @@ from datetime import UTC, datetime, timedelta
 from html import unescape
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from orchestrator import series
@@ -315,3 +317,28 @@ def test_pages_hold_no_inline_script_or_style(client_of, administrator: User, ya
     for address in ("/clusters/", "/clusters/yard/", "/nodes/", f"/nodes/{node.pk}/", "/jobs/new/", "/account/tokens/"):
         text = person.get(address).content.decode()
         assert not re.search(r"<style|\sstyle=|\son[a-z]+=|<script(?![^>]*\ssrc=)|javascript:", text), address
+
+
+def test_500_nodes_cost_pages_that_name_a_few_little(client_of, member: User, yard: Cluster):
+    Node.objects.bulk_create(Node(cluster=yard, name=f"n-{number:03}", address="10.0.0.1") for number in range(500))
+    person = client_of(member)
+    with CaptureQueriesContext(connection) as asked:
+        found = person.get("/jobs/find/?q=N-4").json()["items"]
+    assert len(found) <= 20
+    assert not any('"inventory"' in query["sql"] for query in asked)
+    with CaptureQueriesContext(connection) as asked:
+        person.get("/jobs/new/")
+    everything = [query["sql"] for query in asked if '"orchestrator_node"."inventory",' in query["sql"]]
+    assert all('"cluster_id" = ' in sql for sql in everything), "only the cluster that the job is placed on"
+    pages = [person.get(f"/api/v1/nodes{query}").json() for query in ("", "?offset=100&limit=500", "?offset=500")]
+    assert [len(page) for page in pages] == [100, 400, 0]
+    assert pages[0][-1]["name"] < pages[1][0]["name"]
+    assert person.get("/api/v1/nodes?limit=501").status_code == 422
+    assert person.get("/jobs/find/?q=%00").status_code == 200
+
+
+def test_the_form_counts_the_free_devices_of_nodes_that_take_jobs(client_of, member: User, node: Node):
+    make_node(node.cluster, "nh-02", slots=4, state="cordoned")
+    make_replica(make_job(cluster=node.cluster, status=JobStatus.RUNNING), node=node, devices=[0])
+    make_node(node.cluster, "nh-03", slots=8)
+    assert "yard (9 free)" in text_of(client_of(member).get("/jobs/new/"))

@@ -6,7 +6,6 @@ from then on travels by its digest, so that neither an error elsewhere nor the p
 
 import base64
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -32,7 +31,6 @@ from orchestrator.services.jobs import jobs, submission
 from orchestrator.services.jobs.submission import Checked
 from orchestrator.services.programs import programs
 from worker_agent.protocol.job.strategies import STRATEGIES
-from worker_agent.protocol.states import NodeState
 
 FIRST_RECIPE = "digits_cnn"
 NOTHING_GIVEN = {"upload": "Choose a .py or .zip file.", "git": "Give the address of a repository."}
@@ -128,11 +126,8 @@ def _printed(request: SignedIn, read: Read, status: int = 200) -> HttpResponse:
 
 def _clusters(user: User) -> list[tuple[str, str]]:
     """The choice of clusters, each with the devices that are free in it."""
-    nodes = machines.nodes(user)
-    slots = machines.slots(nodes)
-    ready = [node for node in nodes if node.state == NodeState.READY]
-    free = Counter(node.cluster.name for node in ready for slot in slots[node.pk] if slot.state == "free")
-    return [(each.name, f"{each.name} ({free[each.name]} free)") for each in machines.clusters(user)]
+    free = {name: fleet.usable.total() for name, fleet in machines.fleets(user).items()}
+    return [(each.name, f"{each.name} ({free.get(each.name, 0)} free)") for each in machines.clusters(user)]
 
 
 def _first(request: SignedIn) -> Read:
