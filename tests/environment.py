@@ -29,6 +29,7 @@ def prepare() -> None:
     for name in [name for name in os.environ if name.startswith("TRAINYARD_") and name != CHOICE]:
         del os.environ[name]
     RUNTIME.mkdir(mode=0o700)
+    (HOME / "static").mkdir()  # else WhiteNoise warns, which is an error here
     os.environ["XDG_RUNTIME_DIR"] = str(RUNTIME)
     os.environ["DJANGO_SETTINGS_MODULE"] = "dashboard.config.settings"
     os.environ["TRAINYARD_SECRET_KEY"] = "only-for-tests-0123456789-0123456789-0123456789-0123456789"

@@ -140,9 +140,7 @@ def list_replicas(
 ) -> list[rows.Replica]:
     """The processes of one attempt; none while the job has not been placed."""
     job = jobs.get(request.user, job_id)
-    if attempt is not None and attempt not in {each.number for each in jobs.attempts(job)}:
-        raise NotFound(f"This job has no attempt {attempt}.")
-    return jobs.replicas(job, attempt)
+    return jobs.replicas(job, _attempt_of(job, attempt))
 
 
 @router.get(
@@ -153,11 +151,12 @@ def get_series(
     job_id: int,
     names: str = Query("", description="Names, comma-separated. Empty: all."),
     points: int = Query(1000, ge=2, le=POINTS_LIMIT, description="Thin each series to about as many points."),
+    attempt: int | None = Query(None, description="All if not given."),
 ) -> dict[str, list[telemetry.SeriesView]]:
     """By name, a list with one entry for each replica and attempt."""
     job = jobs.get(request.user, job_id)
     wanted = [name for name in names.split(",") if name] or None
-    return telemetry.series(job, names=wanted, points=points)
+    return telemetry.series(job, names=wanted, points=points, attempt=_attempt_of(job, attempt))
 
 
 @router.get(
@@ -271,6 +270,13 @@ def body_of(request: SignedIn) -> dict[str, object]:
 
 def _no_such_number(word: str) -> NoReturn:
     raise ValueError(f"{word} is not a JSON number")
+
+
+def _attempt_of(job: rows.Job, attempt: int | None) -> int | None:
+    """The attempt that was asked for; raises `NotFound` where the job has none of that number."""
+    if attempt is not None and attempt not in {each.number for each in jobs.attempts(job)}:
+        raise NotFound(f"This job has no attempt {attempt}.")
+    return attempt
 
 
 def _told(request: SignedIn, job_id: int) -> JobSummary:

@@ -14,7 +14,7 @@ LISTED_JOBS = 100
 
 
 class JobFeed(Feed):
-    """`/ws/jobs/<id>/`: everything that the job page shows."""
+    """`/ws/jobs/<id>/`: everything that the job page shows; `…/attempts/<n>/`: of the log, that attempt alone."""
 
     def group(self) -> str:
         """The job's own group."""
@@ -33,7 +33,7 @@ class JobFeed(Feed):
                 "job": jobs.summary(job),
                 "series": telemetry.series(job, points=SERIES_POINTS),
                 "cursors": telemetry.cursors(job),
-                "log": telemetry.log_tail(job, lines=LOG_LINES),
+                "log": telemetry.log_tail(job, lines=LOG_LINES, attempt=self.asked.get("attempt")),
                 "log_ends": telemetry.log_ends(job),
                 "events": [live.event_written(event) for event in jobs.events(job, limit=EVENTS)],
                 "samples": telemetry.load(list(used.values())),

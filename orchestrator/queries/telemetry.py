@@ -5,15 +5,17 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 
 from django.db import transaction
 
 from orchestrator import series as storage
 from orchestrator.models import Cursor, Job, LogChunk, Node, Replica
-from orchestrator.queries.jobs import replica_named, replicas
+from orchestrator.queries.errors import NotFound
+from orchestrator.queries.jobs import replica_named
 
 LOG_CHUNK_BYTES = 65_536
 LOG_LIMIT_BYTES = 1_000_000
@@ -52,11 +54,12 @@ class LogSlice:
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line of output, when it was said (unix s), and by which replica."""
+    """One line of output, when it was said (unix s), by which replica, and in which attempt."""
 
     at: float
     replica: str
     text: str
+    attempt: int
 
 
 @contextmanager
@@ -80,9 +83,12 @@ def one_moment() -> Iterator[None]:
                 cursor.execute("ROLLBACK")
 
 
-def series(job: Job, *, names: Iterable[str] | None = None, points: int = 1000) -> dict[str, list[SeriesView]]:
-    """The metric series of all attempts by name, each replica's thinned to about `points` points."""
-    found = {replica.pk: replica for replica in job.replicas.order_by("attempt", "role", "index", "incarnation")}
+def series(
+    job: Job, *, names: Iterable[str] | None = None, points: int = 1000, attempt: int | None = None
+) -> dict[str, list[SeriesView]]:
+    """The metric series of an attempt, or of all, by name; each replica's thinned to about `points` points."""
+    rows = job.replicas.order_by("attempt", "role", "index", "incarnation")
+    found = {row.pk: row for row in (rows if attempt is None else rows.filter(attempt=attempt))}
     owners = [storage.Owner(replica_id=replica_id) for replica_id in found]
     views: dict[str, list[SeriesView]] = defaultdict(list)
     order = {owner: place for place, owner in enumerate(owners)}
@@ -125,18 +131,37 @@ def log(
     return LogSlice(text=text, next=first + lead + len(text.encode()))
 
 
+def whole_log(job: Job, *, replica: str, attempt: int | None = None) -> Iterator[str]:
+    """All that a replica wrote in an attempt, piece by piece; of all attempts where none is named, one after the other,
+    with a line before each. `worker:0.1` is one process, of the latest attempt."""
+    is_one = attempt is not None or "." in replica
+    numbers = [attempt] if is_one else list(job.attempts.order_by("number").values_list("number", flat=True))
+    for number in numbers:
+        offset = 0
+        with suppress(NotFound):  # it was not part of every attempt
+            while (part := log(job, replica=replica, offset=offset, attempt=number)).text:
+                if not offset and len(numbers) > 1:
+                    yield f"--- Attempt {number} ---\n"
+                yield part.text
+                offset = part.next
+
+
 def log_tail(job: Job, *, lines: int = 500, attempt: int | None = None) -> list[LogLine]:
-    """The last lines of an attempt over all replicas, in the order they were said. Reads the ends of the logs only."""
-    rows = [row for row in replicas(job, attempt) if row.log_size]
-    share = max(TAIL_BYTES // max(len(rows), 1), LOG_CHUNK_BYTES // 4)
-    found = [line for row in rows for line in _last_lines(row, share, lines)]
-    found.sort(key=lambda line: line.at)
-    return found[-lines:] if lines > 0 else []
+    """The last lines over all replicas of an attempt, or of all: one attempt after the other, each in the order in
+    which its lines were said. Reads the ends of the logs only."""
+    spoken = job.replicas.filter(log_size__gt=0).only("job", "attempt", "role", "index", "log_size")
+    rows = list((spoken if attempt is None else spoken.filter(attempt=attempt)).order_by("-attempt", "pk"))
+    found: list[LogLine] = []
+    for _, of_attempt in groupby(rows, key=lambda row: row.attempt):
+        found = _tail(list(of_attempt), lines - len(found)) + found
+        if len(found) >= lines:
+            break
+    return found
 
 
-def log_ends(job: Job, attempt: int | None = None) -> dict[int, int]:
-    """The length in bytes of each replica's log."""
-    return {row.pk: row.log_size for row in replicas(job, attempt)}
+def log_ends(job: Job) -> dict[int, int]:
+    """The length in bytes of the log of each replica of every attempt."""
+    return dict(job.replicas.values_list("pk", "log_size"))
 
 
 def load(
@@ -159,6 +184,13 @@ def _log_bytes(row: Replica, first: int, last: int) -> Iterator[bytes]:
         yield text.encode()[max(first - start, 0) :]
 
 
+def _tail(rows: Sequence[Replica], lines: int) -> list[LogLine]:
+    share = max(TAIL_BYTES // max(len(rows), 1), LOG_CHUNK_BYTES // 4)
+    found = [line for row in rows for line in _last_lines(row, share, lines)]
+    found.sort(key=lambda line: line.at)
+    return found[-lines:] if lines > 0 else []
+
+
 def _last_lines(row: Replica, size_bytes: int, lines: int) -> list[LogLine]:
     begin = row.log_size - size_bytes
     chunks = LogChunk.objects.filter(replica=row, start__gte=begin).order_by("start").values_list("start", "at", "text")
@@ -170,10 +202,10 @@ def _last_lines(row: Replica, size_bytes: int, lines: int) -> list[LogLine]:
         for place, piece in enumerate(pieces[:-1]):
             whole = number or place or not start
             if whole:
-                found.append(LogLine(said_at if not place else at, str(row), _shortened(piece)))
+                found.append(LogLine(said_at if not place else at, str(row), _shortened(piece), row.attempt))
         rest, rest_at = pieces[-1], said_at if len(pieces) == 1 else at
     if rest:
-        found.append(LogLine(rest_at, str(row), _shortened(rest)))
+        found.append(LogLine(rest_at, str(row), _shortened(rest), row.attempt))
     return found[-lines:] if lines > 0 else []
 
 

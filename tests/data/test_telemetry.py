@@ -94,6 +94,16 @@ def test_the_tail_is_in_the_order_of_saying() -> None:
     assert telemetry.log_ends(job) == {first.pk: first.log_size, second.pk: second.log_size}
 
 
+def test_the_tail_goes_back_over_attempts_as_far_as_it_has_to() -> None:
+    job = make_job(status=JobStatus.RUNNING, attempt=3)
+    for attempt in (1, 2, 3):  # the clock of a node may be behind
+        write(make_replica(job, attempt=attempt), f"a{attempt}\nb{attempt}\n", at=float(-attempt))
+    assert [line.text for line in telemetry.log_tail(job)] == ["a1", "b1", "a2", "b2", "a3", "b3"]
+    assert [(line.attempt, line.text) for line in telemetry.log_tail(job, lines=3)] == [(2, "b2"), (3, "a3"), (3, "b3")]
+    assert [line.text for line in telemetry.log_tail(job, attempt=1)] == ["a1", "b1"]
+    assert telemetry.log_tail(job, lines=0) == []
+
+
 def test_the_tail_does_not_read_the_whole_log(
     replica: Replica, django_assert_num_queries: Callable[..., object]
 ) -> None:

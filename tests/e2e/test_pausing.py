@@ -1,4 +1,5 @@
-"""A person pauses a job in the browser: it saves, its devices are free, and resumed it goes on with the next step."""
+"""A person pauses a job in the browser: it saves, its devices are free, and resumed it goes on with the next step. A script
+that begins anew has one log and two lines in a chart; live and after a reload."""
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -31,3 +32,52 @@ def test_pause_and_resume(browser: Browser, stack: Stack) -> None:
     page.close()
     stack.post(f"/jobs/{job_id}/stop")
     stack.wait_for_job(job_id, "stopped")
+
+
+COUNTS = """
+import os, time, trainyard
+attempt = os.environ["TRAINYARD_ATTEMPT"]
+print("attempt", attempt, "begins", flush=True)
+step = 0
+while True:
+    step += 1
+    trainyard.log(step, loss=1 / step)
+    time.sleep(0.1)
+"""
+
+
+def test_a_script_that_begins_anew_hides_nothing(browser: Browser, stack: Stack) -> None:
+    code = {"filename": "train.py", "text": COUNTS}
+    job = stack.submit(recipe=None, epochs=None, kind="script", code=code)
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"{stack.url}/sign-in/")
+    page.get_by_label("Name").fill(stack.username)
+    page.locator("[name=password]").fill(stack.password)
+    page.locator("[name=password]").press("Enter")
+    page.wait_for_url(f"{stack.url}/")
+    page.goto(f"{stack.url}/jobs/{job['id']}/")
+    said = page.locator(".ty-log-body .m")
+    expect(said.filter(has_text="attempt 1 begins")).to_be_visible(timeout=60_000)
+    expect(page.locator('[data-chart="loss"]')).to_be_visible()
+    assert page.locator("[data-attempt]:visible").count() == 0
+    stack.post(f"/jobs/{job['id']}/pause")
+    stack.wait_for_job(job["id"], "paused")
+    stack.post(f"/jobs/{job['id']}/resume")
+    for reload in (False, True):
+        if reload:
+            page.reload()
+        expect(said.filter(has_text="attempt 2 begins")).to_be_visible(timeout=60_000)
+        expect(said.filter(has_text="attempt 1 begins")).to_have_count(1)
+        expect(page.locator(".ty-log-sep.is-restart")).to_have_text(["Attempt 2"])
+        expect(page.locator('[data-chart="loss"] .ty-legend .k')).to_have_text(["Loss", "Loss, attempt 2"])
+    page.locator("#logs [data-attempt]").select_option("1")
+    for reload in (False, True):
+        if reload:
+            page.reload()
+        assert page.url.endswith("?attempt=1")
+        expect(said.filter(has_text="attempt 2 begins")).to_have_count(0)
+        expect(said.filter(has_text="attempt 1 begins")).to_have_count(1)
+        expect(page.locator('[data-chart="loss"] .ty-legend .k')).to_have_text(["Loss"])
+        expect(page.locator(".ty-subnav [data-attempt]")).to_have_value("1")
+    page.close()
+    stack.post(f"/jobs/{job['id']}/stop")

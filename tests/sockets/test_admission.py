@@ -27,6 +27,7 @@ def addresses(transactional_db: None) -> dict[str, str]:
     return {
         "ws_jobs": "/ws/jobs/",
         "ws_job": f"/ws/jobs/{job.pk}/",
+        "ws_job_attempt": f"/ws/jobs/{job.pk}/attempts/1/",
         "ws_node": f"/ws/nodes/{node.pk}/",
         "ws_machines": "/ws/machines/",
         "ws_nowhere": "/ws/elsewhere/",
@@ -48,7 +49,7 @@ async def test_strangers_get_nothing_anywhere(addresses: dict[str, str], open_pa
 
 
 async def test_people_get_a_snapshot_everywhere(addresses: dict[str, str], viewer: User, open_page: Opener) -> None:
-    for name in ("ws_jobs", "ws_job", "ws_node", "ws_machines"):
+    for name in ("ws_jobs", "ws_job", "ws_job_attempt", "ws_node", "ws_machines"):
         page = await open_page(addresses[name], viewer)
         assert (await page.frame())["type"] == "snapshot"
 

@@ -106,12 +106,17 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
     } | pausing_of(job, checkpoints, first_step=first_step, changeable=changeable)
 
 
-def printed_lines(job: Job, *, limit: int) -> list[dict[str, object]]:
-    """The end of the log, each line with the colour of its replica and the level that its text speaks of."""
+def printed_lines(job: Job, *, limit: int, attempt: int | None = None) -> list[dict[str, object]]:
+    """The end of the log of an attempt, or of all; each line with the colour of its replica and the level that its text
+    speaks of. `begins` is the attempt of which it is the first line here, from the second on."""
     gang = [replica for replica in _in_order(job) if not replica.superseded]
     colours = {str(replica): place % SERIES_COLOURS + 1 for place, replica in enumerate(gang)}
+    lines = telemetry.log_tail(job, lines=limit, attempt=attempt)
+    before = [1, *(line.attempt for line in lines)]
     return [
         {
+            "attempt": line.attempt,
+            "begins": line.attempt if line.attempt != previous else None,
             "at": datetime.fromtimestamp(line.at, UTC),
             "name": replica_name(line.replica),
             "replica": line.replica,
@@ -119,7 +124,7 @@ def printed_lines(job: Job, *, limit: int) -> list[dict[str, object]]:
             "level": "E" if ERROR_LINE.search(line.text) else "W" if WARNING_LINE.search(line.text) else "I",
             "text": line.text,
         }
-        for line in telemetry.log_tail(job, lines=limit)
+        for previous, line in zip(before, lines, strict=False)
     ]
 
 

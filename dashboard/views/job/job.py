@@ -1,6 +1,6 @@
 """One job: its page, the parts that change with its state, stop, pause and retry, its log and files to take away."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseBase
@@ -14,6 +14,7 @@ from dashboard.views.job.contents import ERROR_LINE, WARNING_LINE, printed_lines
 from dashboard.views.job.settings import settings_of
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import telemetry
+from orchestrator.queries.rows import Job
 from orchestrator.services import artifacts
 from orchestrator.services.checkpoints import checkpoint_store
 from orchestrator.services.errors import Conflict, Invalid, words_of
@@ -21,7 +22,6 @@ from orchestrator.services.jobs import deleting, printed
 from orchestrator.services.jobs import jobs as job_services
 
 LINES_PRINTED = 100
-LOG_SLICE_BYTES = 512_000
 
 
 @require_safe
@@ -29,9 +29,11 @@ LOG_SLICE_BYTES = 512_000
 def job(request: SignedIn, job_id: int) -> HttpResponse:
     """The page. What lives on it comes over the socket; this prints the state of now."""
     found = job_queries.get(request.user, job_id)
+    attempt = _asked_attempt(request, found)
     context = state_of(found, request.user) | {
         "settings": settings_of(found),
-        "lines": printed_lines(found, limit=LINES_PRINTED),
+        "asked_attempt": attempt,
+        "lines": printed_lines(found, limit=LINES_PRINTED, attempt=attempt),
         "error_line": ERROR_LINE.pattern,
         "warning_line": WARNING_LINE.pattern,
     }
@@ -44,6 +46,13 @@ def job_state(request: SignedIn, job_id: int) -> HttpResponse:
     """The parts of the page that change with the job's state; the page puts each in the place of the old one."""
     found = job_queries.get(request.user, job_id)
     return render(request, "dashboard/job/_state.html", state_of(found, request.user))
+
+
+def _asked_attempt(request: SignedIn, job: Job) -> int | None:
+    """The attempt that the address names, if the job has one of that number; None means all."""
+    asked = request.GET.get("attempt", "")
+    is_one = asked.isascii() and asked.isdecimal() and len(asked) < 10 and 1 <= int(asked) <= job.attempt
+    return int(asked) if is_one else None
 
 
 def _action(act: Callable[..., object]) -> View[[int]]:
@@ -106,18 +115,14 @@ def job_delete(request: SignedIn, job_id: int) -> HttpResponse:
 @require_safe
 @page
 def job_log(request: SignedIn, job_id: int) -> HttpResponseBase:
-    """The whole log of one replica of the latest attempt, as a file."""
+    """The whole log of one replica as a file: of one attempt, or of all one after the other."""
     found, name = job_queries.get(request.user, job_id), request.GET.get("replica", "")
-    replica = job_queries.replica_named(found, name)
-
-    def slices() -> Iterator[bytes]:
-        offset = 0
-        while (part := telemetry.log(found, replica=name, offset=offset, limit=LOG_SLICE_BYTES)).text:
-            yield part.text.encode()
-            offset = part.next
-
-    name_of_file = f"j-{found.pk}-{replica.role}-{replica.index}.log"
-    return bytes_attachment(request, slices(), name=name_of_file, kind="text/plain; charset=utf-8")
+    attempt = _asked_attempt(request, found)
+    replica = job_queries.replica_named(found, name, attempt)
+    pieces = (text.encode() for text in telemetry.whole_log(found, replica=name, attempt=attempt))
+    of_attempt = f"-attempt-{attempt}" if attempt else ""
+    name_of_file = f"j-{found.pk}-{replica.role}-{replica.index}{of_attempt}.log"
+    return bytes_attachment(request, pieces, name=name_of_file, kind="text/plain; charset=utf-8")
 
 
 @require_safe

@@ -12,8 +12,12 @@ export function feed(path, { snapshot, events }) {
     wait = FIRST_MS,
     timer = 0,
     ended = false;
-  const url = new URL(path, location.href);
-  url.protocol = url.protocol.replace("http", "ws");
+  const addressOf = (to) => {
+    const url = new URL(to, location.href);
+    url.protocol = url.protocol.replace("http", "ws");
+    return url;
+  };
+  let url = addressOf(path);
 
   function open() {
     clearTimeout(timer);
@@ -44,7 +48,8 @@ export function feed(path, { snapshot, events }) {
     timer = setTimeout(open, wait * (0.75 + Math.random() / 2));
     wait = Math.min(wait * 2, LONGEST_MS);
   }
-  const again = () => {
+  const again = (to) => {
+    if (to) url = addressOf(to);
     const old = socket;
     socket = null;
     old?.close();

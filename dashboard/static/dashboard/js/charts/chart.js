@@ -9,8 +9,8 @@ import { FORMAT, X } from "./scales.js";
 import { band, lower, takeTurns, thin } from "./series.js";
 import { table } from "./table.js";
 
+export const MOST_LINES = 8;
 const DRAWN = 600,
-  MOST_LINES = 8,
   KEEP = 0.9,
   PAGE = 10;
 const views = new Map(),
@@ -117,6 +117,7 @@ export class Chart {
       this.log,
       this.smooth,
       [...this.hidden],
+      !!this.spec.starts?.().length,
     ]);
     const changed = shape !== this.shape;
     this.shape = shape;

@@ -136,8 +136,7 @@ export function takeTurns(lines) {
     }
 }
 
-// What a later attempt did again replaces what the earlier one had done, and so it is with a replica that was replaced
-// within an attempt: one number orders them all, the attempt before the point.
+// Processes of an attempt that took each other's place are told apart by the part behind the point.
 export const order = (attempt, incarnation = 0) => attempt + incarnation / 1e6;
 
 const OF_GPU = ["utilisation", "memory_bytes", "temperature", "power_w"];
@@ -155,10 +154,12 @@ export class Store {
   constructor() {
     this.names = new Map();
     this.means = new Set();
+    this.show(0);
   }
   clear() {
     this.names.clear();
     this.means.clear();
+    this.known = null;
   }
   // What a replica tells. A leader may speak for others: its `step_time_ms/worker 1` is worker 1's, and what it calls
   // `step_time_ms` alone the mean of theirs, which is shown nowhere beside them.
@@ -172,6 +173,7 @@ export class Store {
     const replicas = this.names.get(name) ?? this.names.set(name, new Map()).get(name);
     const attempts = replicas.get(replica) ?? replicas.set(replica, new Map()).get(replica);
     (attempts.get(attempt) ?? attempts.set(attempt, new Line()).get(attempt)).add(xs, ys);
+    this.known = null;
   }
   // Lets go of what lies before x, for series by time that only show the recent past.
   forget(x) {
@@ -188,32 +190,53 @@ export class Store {
   replicas(name) {
     return [...(this.names.get(name)?.keys() ?? [])].filter((r) => !this.means.has(`${name} ${r}`));
   }
-  line(name, replica) {
-    const attempts = [...(this.names.get(name)?.get(replica) ?? [])].sort((a, b) => b[0] - a[0]);
-    if (attempts.length === 1) return attempts[0][1];
-    const parts = [];
-    let cut = Infinity;
-    for (const [, line] of attempts) {
-      const n = cut === Infinity ? line.x.length : lower(line.x, cut);
-      parts.unshift({ x: line.x.slice(0, n), y: line.y.slice(0, n) });
-      if (line.x.length) cut = Math.min(cut, line.x[0]);
+  // A replica's attempts as lines, each with the attempt it begins with. What a later one did again takes the place of what
+  // the earlier one had done; one that begins anew is a line of its own.
+  lines(name, replica) {
+    const found = [];
+    const parts = [...(this.names.get(name)?.get(replica) ?? [])].sort((a, b) => a[0] - b[0]);
+    for (const [n, { x, y }] of parts) {
+      const { run } = this.attempts.get(Math.trunc(n)) ?? {},
+        last = found.at(-1);
+      if (!x.length || !run) continue;
+      if (last?.attempt === run) {
+        const cut = lower(last.x, x[0]);
+        Object.assign(last, { x: [...last.x.slice(0, cut), ...x], y: [...last.y.slice(0, cut), ...y] });
+      } else found.push({ attempt: run, x, y });
     }
-    return { x: parts.flatMap((p) => p.x), y: parts.flatMap((p) => p.y) };
+    return found;
+  }
+  // number → {first: its lowest x, run: the attempt that its line begins with}, of the attempts that are shown.
+  get attempts() {
+    if (this.known) return this.known;
+    const first = new Map();
+    for (const replicas of this.names.values())
+      for (const attempts of replicas.values())
+        for (const [n, { x }] of attempts)
+          if (x.length) first.set(Math.trunc(n), Math.min(first.get(Math.trunc(n)) ?? Infinity, x[0]));
+    this.known = new Map();
+    let run = 0;
+    for (const n of [...first.keys()].sort((a, b) => a - b)) {
+      if (this.only && n !== this.only) continue;
+      if (!run || first.get(n) <= first.get(run)) run = n;
+      this.known.set(n, { first: first.get(n), run });
+    }
+    return this.known;
+  }
+  // Draws one attempt alone, or all (0).
+  show(attempt) {
+    this.only = attempt;
+    this.known = null;
   }
   // The newest value of one replica, from its latest attempt.
   last(name, replica) {
     const attempts = !this.means.has(`${name} ${replica}`) && this.names.get(name)?.get(replica);
     return attempts ? attempts.get(Math.max(...attempts.keys())).last : undefined;
   }
-  // Where each later attempt begins, for the dashed lines.
+  // Where attempts that go on begin, for the dashed lines.
   starts() {
-    const first = new Map();
-    for (const replicas of this.names.values())
-      for (const attempts of replicas.values())
-        for (const [n, line] of attempts)
-          if (line.x.length) first.set(n, Math.min(first.get(n) ?? Infinity, line.x[0]));
-    return [...first]
-      .filter(([n, x]) => n > 1 && Number.isInteger(n) && x > 1)
-      .map(([n, x]) => ({ x, label: `Attempt ${n}` }));
+    return [...this.attempts]
+      .filter(([n, { run }]) => n !== run)
+      .map(([n, { first }]) => ({ x: first, label: `Attempt ${n}` }));
   }
 }

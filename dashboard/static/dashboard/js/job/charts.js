@@ -1,7 +1,8 @@
 // Which charts a job has: one card per measure, in a settled order, made as names turn up in the store.
+import { asked, keep } from "../base/address.js";
 import { $, $$, make } from "../base/dom.js";
 import { replicaName } from "../base/format.js";
-import { Chart } from "../charts/chart.js";
+import { Chart, MOST_LINES } from "../charts/chart.js";
 import { total } from "../charts/series.js";
 
 const METRIC = 10;
@@ -30,7 +31,6 @@ const NODE = {
   utilisation: { order: 42, title: "GPU load", unit: "%, per GPU", format: "percent", zero: true },
   memory_bytes: { order: 43, title: "GPU memory", unit: "per GPU", format: "bytes", zero: true },
 };
-const VIEW = new URLSearchParams(location.search);
 const words = (name) => {
   const t = name.replaceAll("_", " ");
   return t.charAt(0).toUpperCase() + t.slice(1);
@@ -40,10 +40,9 @@ const gpu = (name) => /^gpu(\d+)_(utilisation|memory_bytes)$/.exec(name);
 
 function remember(key, tool, on) {
   if (tool === "table") return;
-  const had = new Set((VIEW.get(tool) ?? "").split(",").filter(Boolean));
+  const had = new Set((asked.get(tool) ?? "").split(",").filter(Boolean));
   on ? had.add(key) : had.delete(key);
-  had.size ? VIEW.set(tool, [...had].join(",")) : VIEW.delete(tool);
-  history.replaceState(null, "", `${location.pathname}${VIEW.size ? `?${VIEW}` : ""}${location.hash}`);
+  keep(tool, [...had].join(","));
 }
 
 // store: training series by step · load: node series by time · placeOf(replica) · nodeNames: Map of id → name
@@ -57,35 +56,54 @@ export function jobCharts({ store, load, placeOf, nodeNames, coming, early }) {
   let settled = false;
   const color = (place) => (place % 8) + 1;
 
+  // One line for each replica and, where an attempt began anew, one more, which its name tells.
   function trained(name, known) {
-    const order = (a, b) => placeOf(a) - placeOf(b),
-      replicas = store.replicas(name).sort(order),
-      factor = ACCURACY.test(name) ? 100 : 1,
+    const factor = ACCURACY.test(name) ? 100 : 1,
       title = known.title ?? words(name);
-    const line = (n, r) => {
-      const l = store.line(n, r);
-      return factor === 1 ? l : { x: l.x, y: l.y.map((v) => v * factor) };
-    };
+    const read = (n) =>
+      store
+        .replicas(n)
+        .sort((a, b) => placeOf(a) - placeOf(b))
+        .flatMap((r) =>
+          store.lines(n, r).map((l) => ({ ...l, r, y: factor === 1 ? l.y : l.y.map((v) => v * factor) })),
+        );
+    const all = { own: read(name), validated: known.sum ? [] : read(`val_${name}`) },
+      first = Math.min(...[...all.own, ...all.validated].map((l) => l.attempt));
+    const runs = [...new Set([...all.own, ...all.validated].map((l) => l.attempt))].sort((a, b) => a - b);
+    // What would not fit is left to the choice of one attempt; the latest stays.
+    while (
+      runs.length > 1 &&
+      [...all.own, ...all.validated].filter((l) => runs.includes(l.attempt)).length > MOST_LINES
+    )
+      runs.shift();
+    const own = all.own.filter((l) => runs.includes(l.attempt)),
+      validated = all.validated.filter((l) => runs.includes(l.attempt)),
+      several = (lines) => new Set(lines.map((l) => l.r)).size > 1,
+      many = several(own);
+    const named = (label, { attempt }) => (attempt === first ? label : `${label}, attempt ${attempt}`),
+      shade = (l, place, width) => color(place + runs.indexOf(l.attempt) * width);
     if (known.sum)
-      return replicas.length
-        ? [{ label: replicas.length > 1 ? "All replicas" : title, s: 1, ...total(replicas.map((r) => line(name, r))) }]
-        : [];
-    const many = replicas.length > 1,
-      validated = store.replicas(`val_${name}`).sort(order);
-    const own = replicas.map((r) => ({
-      label: many ? replicaName(r) : validated.length ? "Train" : title,
-      s: many ? color(placeOf(r)) : 1,
-      sparse: known.sparse,
-      ...line(name, r),
-    }));
+      return runs.map((attempt) => {
+        const parts = own.filter((l) => l.attempt === attempt);
+        return {
+          label: named(many ? "All replicas" : title, { attempt }),
+          s: shade({ attempt }, 0, 2),
+          ...total(parts),
+        };
+      });
     return [
-      ...own,
-      ...validated.map((r) => ({
-        label: validated.length > 1 ? `Validation ${replicaName(r)}` : "Validation",
-        s: validated.length > 1 ? color(placeOf(r)) : 2,
+      ...own.map((l) => ({
+        ...l,
+        label: named(many ? replicaName(l.r) : validated.length ? "Train" : title, l),
+        s: many ? shade(l, placeOf(l.r), store.replicas(name).length) : shade(l, 0, 2),
+        sparse: known.sparse,
+      })),
+      ...validated.map((l) => ({
+        ...l,
+        label: named(several(validated) ? `Validation ${replicaName(l.r)}` : "Validation", l),
+        s: several(validated) ? shade(l, placeOf(l.r), store.replicas(name).length) : shade(l, 1, 2),
         dash: true,
         sparse: true,
-        ...line(`val_${name}`, r),
       })),
     ];
   }
@@ -99,7 +117,7 @@ export function jobCharts({ store, load, placeOf, nodeNames, coming, early }) {
           lines.push({
             key: [node, g ? +g[1] : 0],
             label: `${nodeNames.get(node) ?? node}${g ? ` GPU ${g[1]}` : ""}`,
-            ...load.line(name, node),
+            ...(load.lines(name, node)[0] ?? { x: [], y: [] }),
           });
       }
     return lines
@@ -139,7 +157,7 @@ export function jobCharts({ store, load, placeOf, nodeNames, coming, early }) {
     });
     cards.set(key, chart);
     for (const tool of ["log", "smooth"])
-      if ((VIEW.get(tool) ?? "").split(",").includes(key) && chart.has(tool)) chart.set(tool, true);
+      if ((asked.get(tool) ?? "").split(",").includes(key) && chart.has(tool)) chart.set(tool, true);
   }
   return {
     // New names get their card; the rest is drawn where it is seen.

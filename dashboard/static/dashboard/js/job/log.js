@@ -19,6 +19,7 @@ export function logViewer(root, placeOf) {
   let waiting = [],
     frame = 0,
     dropped = 0,
+    attempt = 1,
     moving = false;
   const open = new Map();
 
@@ -39,6 +40,12 @@ export function logViewer(root, placeOf) {
     });
   };
 
+  // A line before the first one of a later attempt.
+  function marked(line) {
+    if (!(line.attempt > attempt)) return [element(line)];
+    attempt = line.attempt;
+    return [make("div", { class: "ty-log-sep is-restart" }, `Attempt ${attempt}`), element(line)];
+  }
   function element({ at, replica, text }) {
     const lv = error.test(text) ? "E" : warning.test(text) ? "W" : "I",
       words =
@@ -65,14 +72,14 @@ export function logViewer(root, placeOf) {
     dropped += waiting.length - fresh.length;
     waiting = [];
     $("p.ty-log-sep", body)?.remove();
-    body.append(...fresh.map(element));
+    body.append(...fresh.flatMap(marked));
     const lines = body.getElementsByClassName("ty-line");
     while (lines.length > WINDOW) {
       lines[0].remove();
       dropped++;
     }
     if (dropped) {
-      const note = $("div.ty-log-sep", body) ?? make("div", { class: "ty-log-sep" });
+      const note = $("div.is-cut", body) ?? make("div", { class: "ty-log-sep is-cut" });
       note.textContent = "Earlier lines are in the downloaded log";
       body.prepend(note);
     }
@@ -102,16 +109,22 @@ export function logViewer(root, placeOf) {
       open.clear();
       waiting = [];
       dropped = 0;
+      attempt = 1;
       body.replaceChildren();
       waiting.push(...lines);
       plan();
       if (!lines.length) body.append(make("p", { class: "ty-log-sep" }, "No output"));
     },
     // Output arrives in pieces: the end of one may be the middle of a line.
-    add({ at, replica, text }) {
-      const pieces = ((open.get(replica) ?? "") + text).split("\n");
-      open.set(replica, pieces.pop());
-      for (const piece of pieces) waiting.push({ at, replica, text: piece });
+    add({ at, replica, attempt, replica_id, text }) {
+      for (const [id, rest] of open)
+        if (rest.attempt < attempt) {
+          if (rest.text) waiting.push(rest);
+          open.delete(id);
+        }
+      const pieces = ((open.get(replica_id)?.text ?? "") + text).split("\n");
+      open.set(replica_id, { at, replica, attempt, text: pieces.pop() });
+      for (const piece of pieces) waiting.push({ at, replica, attempt, text: piece });
       plan();
     },
     choose(replica, errors = false) {

@@ -1,6 +1,7 @@
 // The job page, alive: one socket brings a snapshot, then what is newer. Numbers travel in the events; when the state
 // changes, the printed parts are fetched again.
-import { $, $$ } from "../base/dom.js";
+import { keep } from "../base/address.js";
+import { $, $$, make } from "../base/dom.js";
 import { bytes, clock, figure, group, localTimes, num, percent, replicaName, span } from "../base/format.js";
 import { painter, say, setText } from "../base/live.js";
 import { refresher, swapAll } from "../base/parts.js";
@@ -87,6 +88,7 @@ function applyJob(next) {
   }
   shownState = state;
   job = next;
+  attempts(job.attempt);
 }
 function addPoints(event) {
   for (const [name, s] of Object.entries(event.series))
@@ -110,7 +112,32 @@ function addSample(node, sample) {
   for (const [name, v] of readings(sample)) load.add(name, node, 1, [sample.at], [num(v)]);
   load.forget(sample.at - RECENT_S);
 }
-const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
+// One attempt, or all of them as one curve and one log (0); the address holds the choice.
+const choices = $$("[data-attempt]"),
+  feedPath = () => `/ws/jobs/${page.dataset.job}/${chosen ? `attempts/${chosen}/` : ""}`;
+let chosen = +choices[0].value;
+function attempts(count) {
+  for (const choice of choices) {
+    for (let n = choice.options.length; n <= count; n++) choice.append(make("option", { value: n }, `Attempt ${n}`));
+    choice.hidden = count < 2;
+    choice.value = chosen || "";
+  }
+}
+function choose(attempt) {
+  chosen = attempt;
+  keep("attempt", attempt || "");
+  attempts(job.attempt);
+  store.show(chosen);
+  for (const a of $$("[data-log-files] a")) {
+    const url = new URL(a.href);
+    chosen ? url.searchParams.set("attempt", chosen) : url.searchParams.delete("attempt");
+    a.href = url;
+  }
+  feedOfJob.again(feedPath());
+}
+for (const choice of choices) choice.addEventListener("change", () => choose(+choice.value));
+store.show(chosen);
+const feedOfJob = feed(feedPath(), {
   snapshot(data) {
     const printed = $("#event-list li:last-child")?.dataset.event,
       stale = job || data.job.revision !== +page.dataset.revision || +printed !== data.events.at(-1)?.id;
@@ -144,7 +171,7 @@ const feedOfJob = feed(`/ws/jobs/${page.dataset.job}/`, {
         if (e.start > have) return feedOfJob.again();
         if (e.end > have) {
           logEnds[e.replica_id] = e.end;
-          if (e.attempt === job.attempt) log.add(e);
+          if (!chosen || e.attempt === chosen) log.add(e);
           addPoints(e);
         }
       }
