@@ -14,9 +14,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
+import psutil
 import structlog
 
-from worker_agent.daemon import control_plane
+from worker_agent.daemon import control_plane, zygotes
 from worker_agent.daemon.addresses import address_towards, own_addresses, with_current_address
 from worker_agent.daemon.agent import Agent
 from worker_agent.daemon.control_plane import Rejected, Unreachable
@@ -61,6 +62,14 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="keep TensorFlow imported for quick starts, about 0.5 GB of memory (default: yes)",
+    )
+    common.add_argument(
+        "--zygote-idle",
+        type=float,
+        default=zygotes.default_idle_s(memory_bytes=psutil.virtual_memory().total),
+        metavar="SECONDS",
+        help="let go of it when nothing has started for so long, until something does; 0: never "
+        "(default: 0 on machines with 64 GB of memory or more, else 600)",
     )
     common.add_argument(
         "--end-replicas-on-exit",
@@ -132,7 +141,7 @@ def _run(given: argparse.Namespace, data: Path, identity: AgentIdentity) -> None
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, receive)
-    agent = Agent(data, present, with_zygotes=given.zygote)
+    agent = Agent(data, present, with_zygotes=given.zygote, zygote_idle_s=given.zygote_idle)
     agent.start()
     while not received:
         time.sleep(LOOK_EVERY_S)

@@ -33,6 +33,7 @@ class Env(BaseSettings):
     hang_phase_s: float = Field(default=1800.0, ge=0)
     rehearse: bool = True
     node_failures_cordon: int = Field(default=5, ge=0)
+    zygote_idle_s: float = Field(default=600.0, ge=0)
     sweep_every_s: float = 2.0
     command_resend_s: float = 5.0
     command_expiry_s: float = 300.0

@@ -144,6 +144,7 @@ configure_structlog()
 
 NODE_LOST_AFTER_S = env.node_lost_after_s
 LEASE_S = env.lease_s
+ZYGOTE_IDLE_S = env.zygote_idle_s
 HANG_AFTER_S = env.hang_after_s
 HANG_PHASE_S = env.hang_phase_s
 REHEARSE = env.rehearse

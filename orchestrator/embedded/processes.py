@@ -66,10 +66,12 @@ def control_plane(environment: Mapping[str, str], *, port: int) -> list[ManagedP
     ]
 
 
-def agent(name: str, environment: Mapping[str, str], *, data: Path, url: str, token: str) -> ManagedProcess:
+def agent(
+    name: str, environment: Mapping[str, str], *, data: Path, url: str, token: str, zygote_idle_s: float
+) -> ManagedProcess:
     """A local agent: joins with its token like any other the first time, and simply runs once it has joined."""
     base = [sys.executable, "-m", "worker_agent"]
-    common = ["--data", str(data), "--end-replicas-on-exit"]
+    common = ["--data", str(data), "--end-replicas-on-exit", "--zygote-idle", f"{zygote_idle_s:g}"]
 
     def argv() -> list[str]:
         if node_id(data):

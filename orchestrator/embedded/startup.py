@@ -50,6 +50,7 @@ class Options:
     nodes: int
     demo: bool
     ready_file: Path | None
+    zygote_idle_s: float
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,15 @@ class Installation:
             data.mkdir(parents=True, exist_ok=True, mode=0o700)
             processes.tell_addresses(data, url=self._url, redis_url=redis_url)
             token = tokens.get(name, "")
-            self._supervisor.start(processes.agent(name, environment, data=data, url=self._url, token=token))
+            agent = processes.agent(
+                name,
+                environment,
+                data=data,
+                url=self._url,
+                token=token,
+                zygote_idle_s=self._options.zygote_idle_s,
+            )
+            self._supervisor.start(agent)
         self._until(self._hears_of_agents, what="An agent", watch=list(self._agents))
         if names := list(self._agents):
             self._say(f"{len(names)} local agent{'s' if len(names) > 1 else ''} ready: {', '.join(names)}")

@@ -92,3 +92,23 @@ def test_a_recipe_trains_and_leaves_its_model(plane: ControlPlane, tmp_path: Pat
     finally:
         assert agent.terminate() == 0
     assert not (data / "zygote-keras3.sock").exists()
+
+
+def test_what_was_let_go_comes_back_for_the_next_launch(plane: ControlPlane, tmp_path: Path) -> None:
+    data = tmp_path / "agent"
+    data.mkdir()
+    write_identity(data, plane.identity())
+    agent = AgentProcess(data, "--zygote-idle", "1", "--end-replicas-on-exit")
+    door = data / "zygote-keras3.sock"
+    try:
+        for replica_id in (7, 8):
+            wait_until(door.exists, within_s=120) if replica_id == 7 else None
+            wait_until(lambda: not door.exists(), within_s=60)
+            began = time.monotonic()
+            plane.send(launch_of(plane, replica_id))
+            plane.wait_for_exit(replica_id, timeout_s=120)
+            print(f"let go before: launch to exit {time.monotonic() - began:.2f} s")
+            started = next(record for record in plane.records(replica_id) if isinstance(record, Started))
+            assert started.warm
+    finally:
+        assert agent.terminate() == 0

@@ -32,7 +32,10 @@ def test_what_a_person_set_wins_over_defaults_but_not_over_the_data_folder() -> 
 
 
 def test_an_agent_joins_the_first_time_and_simply_runs_from_then_on(tmp_path: Path) -> None:
-    agent = processes.agent("node-1", {}, data=tmp_path, url="http://127.0.0.1:8000", token="ty_join_x")
+    agent = processes.agent(
+        "node-1", {}, data=tmp_path, url="http://127.0.0.1:8000", token="ty_join_x", zygote_idle_s=60.0
+    )
+    assert agent.argv()[-2:] == ["--zygote-idle", "60"]
     assert agent.argv()[3:7] == ["join", "http://127.0.0.1:8000", "--token", "ty_join_x"]
     (tmp_path / "agent.json").write_text(json.dumps({"node_id": "a1b2c3"}))
     assert processes.node_id(tmp_path) == "a1b2c3"

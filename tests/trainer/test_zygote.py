@@ -26,6 +26,18 @@ def test_a_zygote_whose_agent_is_gone_leaves(tmp_path: Path) -> None:
     assert not door.exists()
 
 
+def test_a_zygote_of_no_use_leaves_but_not_while_its_shims_run(tmp_path: Path) -> None:
+    program = "import os, sys, time, pathlib; from worker_agent.trainer import zygote; began = time.monotonic(); "
+    program += "os.fork() or (time.sleep(2), os._exit(0)); "
+    program += "zygote.serve(pathlib.Path(sys.argv[1]), parent=os.getppid(), idle_s=0.1); "
+    program += "print(time.monotonic() - began)"
+    door = tmp_path / "door"
+    line = [sys.executable, "-c", program, str(door)]
+    ended = subprocess.run(line, timeout=60, check=True, capture_output=True, text=True)
+    assert float(ended.stdout) >= 2
+    assert not door.exists()
+
+
 @pytest.mark.parametrize("flavour", ["keras3", "tf_keras"])
 def test_a_zygote_has_one_thread(flavour: str, request: pytest.FixtureRequest) -> None:
     """A graph made in it would show as `tf_graph_runner`, an eager context as four threads and more."""

@@ -47,7 +47,7 @@ log = structlog.get_logger("agent")
 class Agent:
     """One agent on one data folder (which the caller holds locked)."""
 
-    def __init__(self, data: Path, identity: AgentIdentity, *, with_zygotes: bool) -> None:
+    def __init__(self, data: Path, identity: AgentIdentity, *, with_zygotes: bool, zygote_idle_s: float = 0.0) -> None:
         self._identity = identity
         self._devices = Devices(cpu_slots=identity.cpu_slots)
         self._core = core.Core()
@@ -58,7 +58,7 @@ class Agent:
         self._control_plane = ControlPlane(identity.url, node_id=identity.node_id, key=identity.key)
         self._journal = Journal(data, notify=notify_path)
         self._leftovers = Leftovers(data)
-        self._zygotes = Zygotes(data, enabled=with_zygotes)
+        self._zygotes = Zygotes(data, enabled=with_zygotes, idle_s=zygote_idle_s)
         self._checkpoints = CheckpointUploads(self._control_plane, self._on_uploaded)
         self._uploads = FileUploads(self._control_plane, self._journal, self._checkpoints.finish)
         code = ProgramStore(data, self._control_plane)

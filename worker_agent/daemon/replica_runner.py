@@ -181,6 +181,7 @@ class ReplicaRunner:
         """Code, checkpoint, port, place for checkpoints, shim. Raises `Refused`."""
         launch = replica.launch
         plan, path = self.journal.write_plan(launch)
+        self.zygotes.expect(launch)
         try:
             self.programs.install(launch.spec.code, Path(plan.code), wait=replica.stopping.wait)
             if launch.restore is not None and not launch.restore.folder:

@@ -4,6 +4,7 @@ import msgspec
 
 from worker_agent.protocol.checkpoint import Restore
 from worker_agent.protocol.job.job_spec import JobSpec, keeps_checkpoints
+from worker_agent.protocol.job.script_text import READ_AT_IMPORT
 from worker_agent.protocol.states import Cause, DeviceKind, Role
 
 COMMAND_TASK = "trainyard.agent.command"
@@ -60,6 +61,12 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
 def environment_of(launch: Launch) -> dict[str, str]:
     """The variables of its process: the cluster's, and before them the job's."""
     return launch.env | launch.spec.env
+
+
+def imports_for_itself(launch: Launch) -> bool:
+    """Whether something counts that has to be there before TensorFlow is imported: variables of the job or the cluster,
+    or packages of the job's own."""
+    return bool(launch.spec.requirements) or any(name.startswith(READ_AT_IMPORT) for name in environment_of(launch))
 
 
 def saves_when_asked(launch: Launch) -> bool:

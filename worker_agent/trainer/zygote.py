@@ -6,7 +6,7 @@ one line: the pid of the shim that now owns the replica (in a session of its own
 
 The zygote never runs a TensorFlow operation and makes no graph: a first `tf.Graph` starts a thread, an operation or a
 gradient several, and threads do not survive a fork. It ends when its parent is gone, also one that was gone before this
-one looked.
+one looked; and with status 0 when it has been of no use for `--idle` seconds, because it holds about half a gigabyte.
 """
 
 import argparse
@@ -19,13 +19,13 @@ import signal
 import socket
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from worker_agent.protocol import codec
-from worker_agent.protocol.commands import environment_of
-from worker_agent.protocol.job.script_text import READ_AT_IMPORT
+from worker_agent.protocol.commands import imports_for_itself
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.states import Keras, Kind
@@ -49,9 +49,11 @@ def main() -> None:
     parser.add_argument("--flavour", choices=list(Keras), required=True)
     parser.add_argument("--socket", type=Path, required=True)
     parser.add_argument("--parent", type=int, required=True, help="the process without which it ends")
+    parser.add_argument("--idle", type=float, default=0, help="seconds without use after which it ends; 0: never")
     given = parser.parse_args()
     preload(given.flavour)
-    serve(given.socket, parent=given.parent)
+    serve(given.socket, parent=given.parent, idle_s=given.idle)
+    os._exit(0)  # nothing here needs an orderly end, and TensorFlow's takes half a second
 
 
 def preload(flavour: str) -> None:
@@ -73,16 +75,15 @@ def preload(flavour: str) -> None:
 
 
 def needs_fresh_import(plan: Plan) -> bool:
-    """True when something counts that has to be there before TensorFlow is imported: variables of the job or the
-    cluster, packages of the job's own, or variables that its script sets itself."""
-    spec = plan.launch.spec
-    if any(name.startswith(READ_AT_IMPORT) for name in environment_of(plan.launch)) or spec.requirements:
+    """True when the launch imports TensorFlow for itself, or when its script sets variables that the import reads."""
+    if imports_for_itself(plan.launch):
         return True
-    return spec.kind is Kind.SCRIPT and launcher.sets_environment(from_plan(plan, cores=1))
+    return plan.launch.spec.kind is Kind.SCRIPT and launcher.sets_environment(from_plan(plan, cores=1))
 
 
-def serve(path: Path, *, parent: int) -> None:
-    """Answer requests; collect ended shims; leave when `parent` is no longer ours."""
+def serve(path: Path, *, parent: int, idle_s: float = 0.0) -> None:
+    """Answer requests; collect ended shims; leave when `parent` is no longer ours, or when nobody has asked and no shim
+    of ours has run for `idle_s` (0: never for that)."""
     path.unlink(missing_ok=True)
     door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     os.umask(0o077)
@@ -93,13 +94,18 @@ def serve(path: Path, *, parent: int) -> None:
     hidden.replace(path)  # whoever sees it can connect
     door.settimeout(HOUSEKEEPING_S)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    used_at = time.monotonic()
     try:
         while os.getppid() == parent:
-            _collect_children()
+            if _collect_children():
+                used_at = time.monotonic()
+            elif 0 < idle_s < time.monotonic() - used_at:
+                break
             with contextlib.suppress(TimeoutError):
                 guest, _ = door.accept()
                 with guest:
                     _answer(door, guest)
+                used_at = time.monotonic()
     finally:
         path.unlink(missing_ok=True)
 
@@ -196,10 +202,14 @@ def _begin(output: int) -> None:
     os.umask(0o022)
 
 
-def _collect_children() -> None:
-    with contextlib.suppress(ChildProcessError):
+def _collect_children() -> bool:
+    """Whether any still runs."""
+    try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
+    except ChildProcessError:
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -90,5 +90,6 @@ def _checked(options: dict[str, Any]) -> Options:
         port=options["port"],
         nodes=options["nodes"],
         demo=not options["no_demo"],
+        zygote_idle_s=settings.ZYGOTE_IDLE_S,
         ready_file=ready_file.expanduser().absolute() if ready_file else None,
     )

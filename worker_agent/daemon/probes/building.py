@@ -85,6 +85,7 @@ class Builder:
         plan = plan_in(folder, launch, notify="", kill_grace_s=_GRACE_S, trial=trial)
         for part in (plan.scratch, plan.spool, plan.artifacts):
             Path(part).mkdir(parents=True, mode=0o700)
+        self._zygotes.expect(launch)
         self._code.install(spec.code, Path(plan.code), wait=wait)
         (folder / PLAN_FILE).write_bytes(encode_plan(plan))
         self._run(folder, launch, wait)
