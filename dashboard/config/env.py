@@ -29,7 +29,7 @@ class Env(BaseSettings):
     secure_cookies: bool = False
     node_lost_after_s: float = 7.0
     lease_s: float = Field(default=30.0, ge=0)
-    hang_after_s: float = Field(default=300.0, ge=0)
+    hang_after_s: float | None = Field(default=None, ge=0)
     hang_phase_s: float = Field(default=1800.0, ge=0)
     rehearse: bool = True
     node_failures_cordon: int = Field(default=5, ge=0)

@@ -39,6 +39,8 @@ def as_documented(value: object) -> str:
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
+    if value is None:
+        return ""
     return json.dumps(value) if isinstance(value, list) else str(value)
 
 

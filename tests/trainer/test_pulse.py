@@ -3,7 +3,7 @@
 import pytest
 
 from worker_agent.protocol.records import Facts, Phase, Progress, Record
-from worker_agent.trainer.pulse import AGAIN_EVERY_S, LASTS_AFTER_S, Pulse
+from worker_agent.trainer.pulse import AGAIN_EVERY_S, LASTS_AFTER_S, STEPS_SEEN, Pulse
 
 
 class Clock:
@@ -28,7 +28,11 @@ class Told:
 
     @property
     def gaps(self) -> list[float]:
-        return [record.facts["longest_pause_s"] for record in self.records if isinstance(record, Facts)]
+        return self.facts("longest_pause_s")
+
+    def facts(self, name: str) -> list[float]:
+        facts = [record.facts for record in self.records if isinstance(record, Facts)]
+        return [each[name] for each in facts if name in each]
 
     def step(self, after_s: float) -> None:
         self.clock.now += after_s
@@ -86,6 +90,26 @@ def test_the_longest_gap_between_two_steps_is_told_as_it_grows(told: Told) -> No
     for after_s in (12.0, 0.1, 4.0, 13.0, 60.0, 30.0):
         told.step(after_s)
     assert told.gaps == [12.0, 60.0]
+
+
+def test_how_long_a_step_alone_takes_is_told_once_enough_were_taken_and_as_it_grows(told: Told) -> None:
+    told.pulse.note([Phase(at=0.0, name="building")])
+    told.step(30.0)
+    for _ in range(STEPS_SEEN - 1):
+        told.step(0.2)
+    assert told.facts("longest_step_s") == []
+    with told.pulse.during("saving"):
+        told.clock.now += 60.0
+    for after_s in (0.2, 0.2, 0.22, 2.0, 2.1):
+        told.step(after_s)
+    assert told.facts("longest_step_s") == [0.2, 2.0]
+
+
+def test_of_a_script_nobody_knows_what_it_does_between_its_steps(told: Told) -> None:
+    told.pulse.enter("stepping", steps=True)
+    for _ in range(2 * STEPS_SEEN):
+        told.step(0.2)
+    assert told.facts("longest_step_s") == []
 
 
 def test_what_comes_before_building_is_no_gap(told: Told) -> None:

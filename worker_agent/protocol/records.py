@@ -12,8 +12,10 @@ import msgspec
 from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.states import Cause
 
-# The fact that tells the longest time between two steps of a process (s).
+# The facts that tell the longest time between two steps of a process (s): whatever it did in between, and where it did
+# nothing but take steps.
 LONGEST_GAP = "longest_pause_s"
+LONGEST_STEP = "longest_step_s"
 # What a fact may be: plain JSON, so that pages and REST show it as it is.
 FactValue = Any
 

@@ -2,7 +2,8 @@
 at most taken from one step to the next. `Emitter` has one and calls `note` and `tell_what_lasts` in its own thread.
 
 A recipe that validates or saves is given more time than one that trains; a script is judged only while it says that it
-takes steps. What is over within `LASTS_AFTER_S` is not worth a record.
+takes steps. What is over within `LASTS_AFTER_S` is not worth a record. How long a step alone takes is told of recipes
+once they have taken `STEPS_SEEN`: what a script does between two steps, nobody knows.
 """
 
 import contextlib
@@ -10,13 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Lock
 from time import monotonic, time
 
-from worker_agent.protocol.records import LONGEST_GAP, Facts, Phase, PhaseName, Progress, Record
+from worker_agent.protocol.records import LONGEST_GAP, LONGEST_STEP, Facts, Phase, PhaseName, Progress, Record
 
 LASTS_AFTER_S = 5.0
 AGAIN_EVERY_S = 30.0
 # Shorter gaps between steps matter to no limit; the longest is told again only when it has grown by this factor.
 LONGEST_FROM_S = 5.0
 GROWTH = 1.2
+STEPS_SEEN = 20
 
 
 class Pulse:
@@ -32,6 +34,9 @@ class Pulse:
         self._has_moved = False
         self._step_at: float | None = None
         self._longest_gap_s = LONGEST_FROM_S / GROWTH
+        self._only_stepped = False
+        self._steps_seen = 0
+        self._longest_step_s = self._told_step_s = 0.0
 
     @contextlib.contextmanager
     def during(self, activity: PhaseName) -> Iterator[Callable[[], None]]:
@@ -48,6 +53,7 @@ class Pulse:
             if activity == self._activity:
                 return
             self._activity, self._entered_at, self._has_moved = activity, self._now(), False
+            self._only_stepped = False
             if steps:
                 self._step_at = self._entered_at
 
@@ -57,6 +63,7 @@ class Pulse:
             if self._last_told_at is not None:
                 self._tell(Phase(at=time(), name=PhaseName.TRAINING))
             self._activity = self._last_told_at = None
+            self._only_stepped = False
 
     def moves(self) -> None:
         """The activity gets on."""
@@ -74,6 +81,18 @@ class Pulse:
         if last is not None and now - last >= self._longest_gap_s * GROWTH:
             self._longest_gap_s = now - last
             self._tell(Facts(at=time(), facts={LONGEST_GAP: round(self._longest_gap_s, 1)}))
+        with self._lock:
+            only_stepped, self._only_stepped = self._only_stepped, self._activity is None
+        if last is not None and only_stepped:
+            self._note_step(now - last)
+
+    def _note_step(self, seconds: float) -> None:
+        """The time from one step to the next, with nothing else in between."""
+        self._steps_seen += 1
+        self._longest_step_s = max(self._longest_step_s, seconds)
+        if self._steps_seen >= STEPS_SEEN and self._longest_step_s >= self._told_step_s * GROWTH:
+            self._told_step_s = self._longest_step_s
+            self._tell(Facts(at=time(), facts={LONGEST_STEP: round(self._longest_step_s, 3)}))
 
     def tell_what_lasts(self) -> None:
         """Tell an activity that lasts, and again when it has got on."""

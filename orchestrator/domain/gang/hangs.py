@@ -3,8 +3,9 @@ asks.
 
 Each process tells every step it takes. One that is silent for longer than it may is taken for hung, and so its gang:
 in a collective all wait for the slowest, so all have as long as the one with the most to do. How long that is follows
-from what a process is at, and from the longest that it ever took from one step to the next: slow is not hung. A script
-is judged only while it says that it takes steps; servers and evaluators never are, they wait for others.
+from what a process is at, from the longest that it ever took from one step to the next, and from how long its steps
+alone take: slow is not hung. A script is judged only while it says that it takes steps; servers and evaluators never
+are, they wait for others.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,9 @@ from worker_agent.protocol.records import PhaseName
 from worker_agent.protocol.states import Kind
 
 TIMES_LONGEST = 3.0
+# A step of 0.2 s is waited for for two minutes: so long may a disk, a file system or an input stand still.
+TIMES_STEP = 100.0
+LEAST_S = 120.0
 STEPPING = {Kind.RECIPE: PhaseName.TRAINING, Kind.SCRIPT: PhaseName.STEPPING}
 NOT_JUDGED = {
     Kind.RECIPE: frozenset({PhaseName.SERVING, PhaseName.EVALUATING}),
@@ -25,20 +29,24 @@ NOT_JUDGED = {
 @dataclass(frozen=True)
 class Rank:
     """A live process of the gang. `heard_at` is when its latest step or milestone became known, None before its first
-    sign of life; `step` the last it told; `longest_gap_s` the longest between two of its steps, as far as it told."""
+    sign of life; `step` the last it told; `longest_gap_s` the longest between two of its steps, as far as it told;
+    `longest_step_s` the same where it did nothing but take steps, None while it has taken few."""
 
     who: str
     phase: str
     step: int | None
     heard_at: datetime | None
     longest_gap_s: float = 0.0
+    longest_step_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a process may be silent: between two steps, and while it starts, validates, saves or leaves."""
+    """How long a process may be silent: between two steps, and while it starts, validates, saves or leaves. Fast steps
+    have less than `step_s`, as far down as `least_s`."""
 
     step_s: float
+    least_s: float
     phase_s: float
 
 
@@ -62,7 +70,10 @@ def reason_of_hang(
 def _allowed_s(rank: Rank, kind: Kind, total_steps: int, limits: Limits) -> float:
     is_done = total_steps > 0 and rank.step is not None and rank.step >= total_steps
     if rank.phase == STEPPING[kind] and rank.step is not None and not is_done:
-        return max(limits.step_s, TIMES_LONGEST * rank.longest_gap_s)
+        step_s = limits.step_s
+        if rank.longest_step_s is not None:
+            step_s = min(step_s, max(limits.least_s, TIMES_STEP * rank.longest_step_s))
+        return max(step_s, TIMES_LONGEST * rank.longest_gap_s)
     return max(limits.phase_s, TIMES_LONGEST * rank.longest_gap_s)
 
 

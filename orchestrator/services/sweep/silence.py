@@ -9,35 +9,19 @@ never by the wall's.
 
 from collections.abc import Mapping
 from datetime import datetime
-from time import monotonic
 
 from django.db.models import F
 
 from orchestrator.models import Node, Replica
 from orchestrator.services import outbox
 from orchestrator.services.gang import gang
+from orchestrator.services.gang.watch import Watch
 from orchestrator.services.transitions import announce_replicas, record
 from worker_agent.protocol.plan import LEASE_GRACE_S
 from worker_agent.protocol.states import JobStatus, NodeState, ReplicaStatus
 
 # Of a node's last touch only its last heartbeat is known here, and a shim looks once a second.
 MARGIN_S = 5.0
-
-
-class Watch:
-    """For how long things have been as they are. Whoever asks is told 0 s about what was not there the last time."""
-
-    def __init__(self) -> None:
-        self._since: dict[str, tuple[object, float]] = {}
-
-    def observe(self, present: Mapping[str, object]) -> dict[str, float]:
-        """Seconds, by key, for which each value has been the same at every call."""
-        now, before = monotonic(), self._since
-        self._since = {
-            key: before[key] if key in before and before[key][0] == value else (value, now)
-            for key, value in present.items()
-        }
-        return {key: now - since for key, (_, since) in self._since.items()}
 
 
 NODES, LOST = Watch(), Watch()

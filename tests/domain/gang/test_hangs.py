@@ -1,15 +1,19 @@
 """When a gang counts as hung: by step, by phase, by what is usual there; and what is said of it."""
 
+import random
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from orchestrator.domain.gang.hangs import Limits, Rank, reason_of_hang
+from worker_agent.protocol.records import LONGEST_GAP, LONGEST_STEP, Facts, Phase, PhaseName, Progress, Record
 from worker_agent.protocol.states import Kind
+from worker_agent.trainer.pulse import Pulse
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-LIMITS = Limits(step_s=300, phase_s=1800)
+LIMITS = Limits(step_s=300, least_s=120, phase_s=1800)
 
 
 def ago(seconds: float) -> datetime:
@@ -51,6 +55,60 @@ def test_slow_is_not_hung(silent_s: float, hung: bool) -> None:
     """A step that usually takes 400 s may take three times as long; the slowest one's time counts for all."""
     said = asked(rank(0, silent_s=silent_s), rank(1, silent_s=silent_s, longest_gap_s=400))
     assert bool(said) is hung
+
+
+@pytest.mark.parametrize(
+    ("longest_step_s", "longest_gap_s", "allowed_s"),
+    [(0.05, 0, 120), (0.2, 0, 120), (1.8, 0, 180), (4, 0, 300), (0.2, 60, 180), (0.2, 400, 1200), (None, 0, 300)],
+)
+def test_what_is_allowed_follows_the_steps(longest_step_s: float | None, longest_gap_s: float, allowed_s: int) -> None:
+    told = {"longest_step_s": longest_step_s, "longest_gap_s": longest_gap_s}
+    assert asked(rank(silent_s=allowed_s, **told)) == ""
+    assert asked(rank(silent_s=allowed_s + 1, **told)).endswith(f"; {allowed_s} s are allowed.")
+
+
+def test_a_gang_has_as_long_as_its_slowest_steps() -> None:
+    fast, slow = rank(0, silent_s=200, longest_step_s=0.2), rank(1, silent_s=200, longest_step_s=2.5)
+    assert asked(fast, slow) == ""
+    assert asked(fast) != ""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_gets_on_is_never_hung(seed: int) -> None:
+    """Steps of any length, a disk that stands still for a minute among them, long validations that are told, seen by a
+    sweep every 2 s through a trainer's own words."""
+    dice = random.Random(seed)
+    usual_s, now = dice.choice([0.02, 0.2, 1, 8, 100, 1000]), 0.0
+    clock = lambda: now  # noqa: E731
+    told: list[Record] = []
+    pulse = Pulse(told.append, now=clock)
+    pulse.note([Phase(at=0, name=PhaseName.BUILDING)])
+    phase, facts = PhaseName.BUILDING, {}
+    for step in range(200):
+        kind = dice.choices(["step", "disk", "validates"], [100, 1, 2])[0] if step else "first"
+        lasts_s = {
+            "first": min(900, 20 * usual_s),
+            "step": usual_s * dice.uniform(0.5, 2.5),
+            "disk": 60 + usual_s,
+            "validates": dice.uniform(0, 1700),
+        }[kind]
+        activity = pulse.during(PhaseName.VALIDATING) if kind == "validates" else nullcontext()
+        heard_at, ends = now, now + lasts_s
+        with activity:
+            while now < ends:
+                now = min(ends, now + max(2.0, lasts_s / 100))
+                pulse.tell_what_lasts()
+                for record in told:
+                    if isinstance(record, Phase):
+                        phase, heard_at = record.name, now
+                    elif isinstance(record, Facts):
+                        facts |= record.facts
+                told.clear()
+                seen = {"longest_gap_s": facts.get(LONGEST_GAP, 0.0), "longest_step_s": facts.get(LONGEST_STEP)}
+                silent = rank(silent_s=now - heard_at, step=step or None, phase=phase, **seen)
+                assert asked(silent, total_steps=10_000) == "", (kind, lasts_s, facts)
+        phase = PhaseName.TRAINING
+        pulse.note([Progress(at=0, step=step + 1, total_steps=0, epoch=0, epochs=0)])
 
 
 @pytest.mark.parametrize("phase", ["importing", "building", "validating", "saving", "done", ""])

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.models import Command, Job, Node, Replica
 from orchestrator.queries import restarts
-from orchestrator.services.gang import gang, hangs
+from orchestrator.services.gang import gang, hangs, watch
 from tests.services.gang.gangs import end, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import decode_command
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, Strategy
@@ -14,15 +14,25 @@ from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus, 
 SUSPENDED = "the process was suspended by a signal (state T)."
 
 
+class Clock:
+    """The sweep's own."""
+
+    now = 0.0
+
+
 @pytest.fixture(autouse=True)
-def _limits(settings):
+def _limits(settings, monkeypatch):
     settings.HANG_AFTER_S, settings.HANG_PHASE_S = 60, 600
+    monkeypatch.setattr(hangs, "HEARD", watch.Watch())
+    monkeypatch.setattr(watch, "monotonic", lambda: Clock.now)
 
 
-def sweep(job, moment, *, heard=True, listening_s=1e6):
-    """The sweep's step, at a moment at which the nodes were just heard of."""
+def sweep(job, moment, *, heard=True, listening_s=1e6, heard_s=1e6):
+    """The sweep's step, at a moment at which the nodes were just heard of, and had been for `heard_s`."""
     if heard:
         Node.objects.update(last_seen_at=moment)
+        hangs.heard_for({str(pk) for pk in Node.objects.values_list("pk", flat=True)})
+        Clock.now += heard_s
     hangs.stop_hung(listening_since=moment - timedelta(seconds=listening_s), now=moment)
     job.refresh_from_db()
 
@@ -149,6 +159,43 @@ def test_in_doubt_nothing_is_ended(doubt, now, settings):
         job, later(now, 100), heard=doubt != "a node is silent", listening_s=30 if doubt == "ingest was away" else 1e6
     )
     assert job.status == JobStatus.RUNNING
+
+
+def test_unless_it_is_set_the_limit_follows_the_steps(now, settings):
+    settings.HANG_AFTER_S = None
+    job, replicas = training(now)
+    sweep(job, later(now, 299))
+    assert job.status == JobStatus.RUNNING
+    for replica in replicas:
+        Replica.objects.filter(pk=replica.pk).update(facts={"longest_step_s": 0.2})
+    sweep(job, later(now, 120))
+    assert job.status == JobStatus.RUNNING
+    sweep(job, later(now, 121))
+    assert job.reason.endswith("; 120 s are allowed.")
+
+
+def test_a_node_that_was_out_of_touch_has_its_time_anew(now):
+    """What its processes said meanwhile comes after its first heartbeat; and a machine may have been suspended."""
+    job, _ = training(now)
+    sweep(job, later(now, 7200), heard_s=60)
+    assert job.status == JobStatus.RUNNING
+    Node.objects.filter(name="node-2").update(last_seen_at=later(now, 7200))
+    sweep(job, later(now, 7230), heard=False)
+    sweep(job, later(now, 7240), heard_s=60)
+    assert job.status == JobStatus.RUNNING
+    sweep(job, later(now, 7250), heard_s=1)
+    assert job.cause == Cause.HUNG
+
+
+def test_while_a_part_of_the_gang_begins_anew_the_others_may_wait_for_it(now):
+    job = make_gang_job(make_lab(), strategy=Strategy.PARAMETER_SERVER, ps=1, workers=1)
+    replicas = {str(replica): replica for replica in run(job, now)}
+    step(replicas["chief:0"], 5, now)
+    end(replicas["worker:0"], Cause.SIGNAL, later(now, 1), signal=9)
+    sweep(job, later(now, 500))
+    assert job.status == JobStatus.RUNNING
+    sweep(job, later(now, 601))
+    assert job.cause == Cause.HUNG
 
 
 def test_a_node_that_is_not_lost_yet_is_no_hang(now, settings):

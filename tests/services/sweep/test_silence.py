@@ -9,7 +9,7 @@ from orchestrator import agents
 from orchestrator.domain.gang.decisions import End
 from orchestrator.models import Command, Event, Job, Node, Replica, ServiceBeat
 from orchestrator.services import fencing
-from orchestrator.services.gang import gang
+from orchestrator.services.gang import gang, watch
 from orchestrator.services.intake import reports
 from orchestrator.services.jobs import dispatch
 from orchestrator.services.sweep import disagreements, reconcile, silence
@@ -25,9 +25,9 @@ class Time:
 
     def __init__(self, now, monkeypatch):
         self.now, self.clock, self.rate = now, 1000.0, 1.0
-        monkeypatch.setattr(silence, "monotonic", lambda: self.clock)
-        monkeypatch.setattr(silence, "NODES", silence.Watch())
-        monkeypatch.setattr(silence, "LOST", silence.Watch())
+        monkeypatch.setattr(watch, "monotonic", lambda: self.clock)
+        monkeypatch.setattr(silence, "NODES", watch.Watch())
+        monkeypatch.setattr(silence, "LOST", watch.Watch())
 
     def set(self, **ahead):
         """Somebody sets the wall clock."""
