@@ -1,5 +1,7 @@
-"""A person pauses a job in the browser: it saves, its devices are free, and resumed it goes on with the next step. A script
-that begins anew has one log and two lines in a chart; live and after a reload."""
+"""A person pauses a job in the browser: it saves, its devices are free, and resumed it goes on with the next step.
+
+A script that begins anew has one log and two lines in a chart, live and after a reload.
+"""
 
 import pytest
 from playwright.sync_api import Browser, expect
