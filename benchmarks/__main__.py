@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from benchmarks import first_step, history, log_cost, loop, point_latency
+from benchmarks import first_step, history, idle_memory, log_cost, loop, point_latency
 from benchmarks.measure import HEAD, Line
 
 BENCHMARKS: dict[str, Callable[[], Iterable[Line]]] = {
@@ -16,6 +16,7 @@ BENCHMARKS: dict[str, Callable[[], Iterable[Line]]] = {
     "point_latency": point_latency.run,
     "first_step": first_step.run,
     "history": history.run,
+    "idle_memory": idle_memory.run,
     "loop": loop.run,
 }
 QUICK: dict[str, Callable[[], Iterable[Line]]] = {

@@ -24,7 +24,8 @@ from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.states import Keras
 from worker_agent.replica.folder import SHIM_LOG
 
-READY_S = 30.0
+# A cold start would take as long: it imports the same, on the same busy machine.
+READY_S = 60.0
 ANSWER_S = 3.0
 CHECK_EVERY_S = 1.0
 DEATHS_MAX = 3
