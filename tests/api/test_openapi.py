@@ -35,6 +35,8 @@ OPERATIONS = {
     ("get", "/jobs/{job_id}/replicas"),
     ("get", "/jobs/{job_id}/series"),
     ("get", "/jobs/{job_id}/logs"),
+    ("get", "/jobs/{job_id}/printed"),
+    ("post", "/jobs/{job_id}/printed"),
     ("get", "/jobs/{job_id}/restarts"),
     ("get", "/jobs/{job_id}/events"),
     ("get", "/jobs/{job_id}/artifacts"),

@@ -4,7 +4,7 @@ import msgspec
 
 from worker_agent.protocol.checkpoint import Restore
 from worker_agent.protocol.job.job_spec import JobSpec, keeps_checkpoints
-from worker_agent.protocol.job.script_text import READ_AT_IMPORT
+from worker_agent.protocol.job.script.script_text import READ_AT_IMPORT
 from worker_agent.protocol.states import Cause, DeviceKind, Role
 
 COMMAND_TASK = "trainyard.agent.command"

@@ -14,7 +14,7 @@ from orchestrator.domain.words import counted
 from orchestrator.services.jobs.submission import Checked
 from worker_agent.protocol.job.choices import LrScaling
 from worker_agent.protocol.job.gang_shape import keras_of
-from worker_agent.protocol.job.script_text import runs_script
+from worker_agent.protocol.job.script.script_text import runs_script
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.job.strategy_row import Split
 from worker_agent.protocol.states import NodeState, Role

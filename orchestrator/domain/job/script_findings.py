@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.gang_shape import computing_roles, deviceless_roles, keras_of
 from worker_agent.protocol.job.job_spec import JobSpec
-from worker_agent.protocol.job.script_text import ScriptInfo, runs_script
+from worker_agent.protocol.job.script.script_text import ScriptInfo, runs_script
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Keras, Strategy
 
@@ -73,7 +73,10 @@ def _keras(script: ScriptInfo, spec: JobSpec) -> Iterator[Finding]:
         why = "it was written for Keras 2 and would fail at the first such name"
     else:
         return
-    yield Finding(what, why, "Set the field `keras` to `tf_keras`", blocks=False)
+    remedy = "Set the field `keras` to `tf_keras`"
+    if script.keras is Keras.KERAS3:  # whatever the field says
+        remedy = "Write `import tf_keras as keras` in the program"
+    yield Finding(what, why, remedy, blocks=False)
 
 
 def _devices(script: ScriptInfo, spec: JobSpec, given: Collection[str]) -> Iterator[Finding]:

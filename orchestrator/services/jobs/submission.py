@@ -27,7 +27,7 @@ from orchestrator.services.programs.programs import Program, Rejected
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import CodeRef, JobSpec
 from worker_agent.protocol.job.recipe_text import RecipeInfo
-from worker_agent.protocol.job.script_text import ScriptInfo
+from worker_agent.protocol.job.script.script_text import ScriptInfo
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Kind, Strategy
 

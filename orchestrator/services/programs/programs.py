@@ -35,7 +35,7 @@ from orchestrator.services.programs import git
 from worker_agent.protocol.job.archive import ArchiveRefused, chunks, opened
 from worker_agent.protocol.job.job_spec import CodeRef, GitRef
 from worker_agent.protocol.job.recipe_text import RecipeInfo, inspect_recipe
-from worker_agent.protocol.job.script_text import PREFERRED_ENTRIES, ScriptInfo, entry_of, inspect_script
+from worker_agent.protocol.job.script.script_text import PREFERRED_ENTRIES, ScriptInfo, entry_of, inspect_script
 from worker_agent.protocol.states import Kind
 
 ENTRY_NAME = "recipe.py"

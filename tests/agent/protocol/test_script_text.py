@@ -4,7 +4,7 @@ import pytest
 
 from tests.domain.gang.gangs import spec
 from worker_agent.protocol.job.requirements import digest_of, lines_of, problem_of
-from worker_agent.protocol.job.script_text import entry_of, inspect_script, runs_script
+from worker_agent.protocol.job.script.script_text import entry_of, inspect_script, runs_script
 from worker_agent.protocol.states import Keras, Kind, Role, Strategy
 
 

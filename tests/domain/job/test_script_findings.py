@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.domain.job.script_findings import findings_of, refusals
 from tests.domain.gang.gangs import spec
-from worker_agent.protocol.job.script_text import inspect_script
+from worker_agent.protocol.job.script.script_text import inspect_script
 from worker_agent.protocol.states import Keras, Kind, Strategy
 
 MIRRORED = "s = tf.distribute.MirroredStrategy()\n"
@@ -63,6 +63,11 @@ def test_what_fits_is_passed_over(text, strategy, fields):
 def test_what_does_not_fit_is_a_warning(text, strategy, fields, words):
     (sentence,) = found(text, strategy, **fields)
     assert words in sentence
+
+
+def test_a_program_that_imports_keras_itself_is_told_to_import_the_other():
+    (sentence,) = found("import keras\nm.reset_states()\n", "one_device", keras=Keras.KERAS3)
+    assert sentence.endswith("Write `import tf_keras as keras` in the program")
 
 
 def test_a_number_of_devices_that_nobody_gave_is_told():

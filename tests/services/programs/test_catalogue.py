@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator import catalogue
 from worker_agent.protocol.job.recipe_text import ParamInfo, inspect_recipe
-from worker_agent.protocol.job.script_text import inspect_script
+from worker_agent.protocol.job.script.script_text import inspect_script
 
 BODY = "def build_model(params): ...\ndef build_dataset(params, split): ...\n"
 

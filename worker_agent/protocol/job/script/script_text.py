@@ -12,15 +12,13 @@ from pathlib import PurePosixPath
 from worker_agent.protocol.job.gang_shape import has_chief
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.python_text import parsed
-from worker_agent.protocol.job.script_imports import reached
+from worker_agent.protocol.job.script.old_keras import uses_old_keras
+from worker_agent.protocol.job.script.script_imports import reached
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Keras, Role, Strategy
 
 PREFERRED_ENTRIES = ("main.py", "train.py")
 
-# Names that Keras 3 no longer has, or that work under tf_keras alone.
-_OLD_KERAS = frozenset({"DatasetCreator", "SidecarEvaluator", "reset_states", "LossScaleOptimizerV1"})
-_OLD_PATHS = ("keras.optimizers.legacy", "keras.optimizers.experimental", "keras.preprocessing", "keras.dtensor")
 # With these worker 0 of a program of TensorFlow 1 leads the others; parameter servers are only joined.
 _TENSORFLOW_1 = frozenset({"replica_device_setter", "MonitoredTrainingSession", "SyncReplicasOptimizer", "Supervisor"})
 # By these a program of DTensor meets the other processes of its gang; any other mesh is of one process's own devices.
@@ -88,8 +86,9 @@ def inspect_script(sources: Iterable[tuple[str, str]]) -> ScriptInfo:
     entry = next(iter(read))
     problem, words = _problem_of(read[entry], entry), _Words()
     trees = {filename: tree for filename, tree in read.items() if isinstance(tree, ast.Module)}
-    for filename in reached(trees, entry) if entry in trees else []:
-        _read(trees[filename], words)
+    own_files = [trees[filename] for filename in reached(trees, entry)] if entry in trees else []
+    for tree in own_files:
+        _read(tree, words)
     named = words.names | words.imports
     own = "keras" in words.imports or any(path.startswith("keras.") for path in words.imports)
     legacy = any(path.split(".")[0] == "tf_keras" for path in words.imports) or "TF_USE_LEGACY_KERAS" in words.texts
@@ -97,7 +96,7 @@ def inspect_script(sources: Iterable[tuple[str, str]]) -> ScriptInfo:
     return ScriptInfo(
         strategies=tuple(strategy for strategy, row in STRATEGIES.items() if row.class_name in named),
         keras=Keras.TF_KERAS if legacy else Keras.KERAS3 if own else None,
-        old_keras=bool(named & _OLD_KERAS) or any(old in path for path in words.paths for old in _OLD_PATHS),
+        old_keras=uses_old_keras(own_files),
         dtensor="dtensor" in named,
         dtensor_meets=bool(named & _DTENSOR_MEETS),
         serves=serves,
