@@ -4,7 +4,8 @@ The process gets what a person would set by hand: TF_CONFIG, the devices, the Ke
 arguments; from there on it is `python entry arguments`. Added from outside are a meeting of the gang before anything
 starts (a peer that never comes is named instead of waited for), as many logical CPUs as the job has devices, the
 metrics (`fit.py`, `events.py`, `trainyard.log`), and for parameter servers the `tf.distribute.Server` of roles that
-the script has no branch for (`worker_agent/protocol/job/script/script_text.py` has the rule). Called by `process.conduct`.
+the script has no branch for (`worker_agent/protocol/job/script/script_text.py` has the rule). Called by
+`process.conduct`.
 """
 
 import os
