@@ -78,10 +78,12 @@ async def exchange(
 def test_limits_by_path(settings) -> None:
     assert limit_of("/sign-in/") == ORDINARY_BODY_BYTES
     assert limit_of("/agent/v1/join") == ORDINARY_BODY_BYTES
-    assert limit_of("/agent/v1/replicas/1/artifacts/a/b") == ORDINARY_BODY_BYTES
+    for path in ("/agent/v1/replicas/1/artifacts/", "/agent/v1/replicas/x/artifacts/a", f"/api/v1{UPLOAD}"):
+        assert limit_of(path) == ORDINARY_BODY_BYTES, path
     for path in ("/api/v1/jobs", "/api/v1/jobs/preview", "/jobs/new/", "/jobs/new/preview/"):
         assert limit_of(path) == settings.DATA_UPLOAD_MAX_MEMORY_SIZE, path
-    assert limit_of(UPLOAD) == settings.MAX_ARTIFACT_BYTES
+    for path in (UPLOAD, "/agent/v1/replicas/1/artifacts/logs/train/events"):
+        assert limit_of(path) == settings.MAX_ARTIFACT_BYTES, path
 
 
 @pytest.mark.parametrize("declared", [str(ORDINARY_BODY_BYTES + 1), "9" * 30, "-1", "many", "1e9"])
