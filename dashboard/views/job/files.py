@@ -67,7 +67,7 @@ def files_of(job: Job, artifacts: Sequence[Artifact], replicas: Iterable[Replica
     rows: dict[tuple[int, int | None, str], list[Artifact]] = {}
     for file in artifacts:
         rows.setdefault((file.attempt, file.replica_id, file.folder or f"/{file.name}"), []).append(file)
-    everything = [FileRow(files[0].folder, files) for files in rows.values()]
+    everything = sorted((FileRow(files[0].folder, files) for files in rows.values()), key=_order)
     by_attempt = Counter(file.attempt for file in artifacts)
     left = [(replica, replica.typed_files_left) for replica in replicas]
     not_kept = [NotKeptFile(file, replica) for replica, told in left for file in told.left]
@@ -83,3 +83,9 @@ def files_of(job: Job, artifacts: Sequence[Artifact], replicas: Iterable[Replica
         limit_mb=spec.files_limit_mb if spec.kind is Kind.SCRIPT else None,
         limit_reached=any(each.file.why is NotKept.LIMIT for each in not_kept),
     )
+
+
+def _order(row: FileRow) -> tuple[int, str, str, int]:
+    """The latest attempt first, then by name, and by process where several have one of the name."""
+    file, replica = row.newest, row.newest.replica
+    return -file.attempt, row.folder or file.name, replica.role if replica else "", replica.index if replica else 0

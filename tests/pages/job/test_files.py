@@ -36,17 +36,21 @@ def test_files_stand_there_with_folders_as_one_row(client_of: Browser, viewer: U
     assert f'href="/jobs/{job.pk}/files/1.zip?folder=export"' in page
     assert f'href="/jobs/{job.pk}/files/1.zip"' in page
     assert ">variables/variables.index</a>" in page
-    assert [row.folder for row in answer.context["files"].rows] == ["", "export"]
-    assert answer.context["files"].rows[1].size_bytes == 2400
+    assert [row.folder for row in answer.context["files"].rows] == ["export", ""]
+    assert answer.context["files"].rows[0].size_bytes == 2400
     assert '<th scope="col">Process</th>' not in page
 
 
 def test_two_processes_are_told_apart(client_of: Browser, viewer: User, job: Job) -> None:
-    for index in range(2):
-        keep(make_replica(job, index=index), "model.keras")
-    page = client_of(viewer).get(reverse("job", args=[job.pk])).content.decode()
-    assert 'data-k="Process">worker 0' in page
-    assert 'data-k="Process">worker 1' in page
+    for index in (1, 0):
+        replica = make_replica(job, index=index)
+        for name in ("model.keras", "loss.png"):
+            keep(replica, name)
+    answer = client_of(viewer).get(reverse("job", args=[job.pk]))
+    shown = [(row.newest.name, str(row.newest.replica)) for row in answer.context["files"].rows]
+    names = ("loss.png", "model.keras")
+    assert shown == [(name, f"worker:{index}") for name in names for index in (0, 1)]
+    assert html_of(answer).count('data-k="Process">worker 1<') == 2
 
 
 def test_what_is_not_kept_is_said_with_reason_and_size(client_of: Browser, viewer: User, job: Job) -> None:
