@@ -20,7 +20,8 @@ from worker_agent.protocol.job.strategies import PARTICULAR, defaults_of, fields
 from worker_agent.protocol.states import Choice, Kind, Strategy
 
 PARAM = "param-"
-TIME_LIMIT_WORDS = "Write a number of minutes, at most 43 200 (30 days), or nothing for no limit."
+ENVIRONMENT_ERRORS = 5
+TIME_LIMIT_WORDS = "a number of minutes, at most 43 200 (30 days), or nothing for no limit."
 
 
 class Source(Choice):
@@ -96,18 +97,26 @@ DEFAULTS = {
 class JobForm:
     """The new-job form: `values` as typed, `params` as typed, `errors` by the name of the field on the page.
 
-    `undeclared` are parameters that the program does not declare now, while its text is being edited for instance.
+    `declared` are the parameters of the program with their defaults, `undeclared` those that it does not declare now,
+    while its text is being edited for instance.
     """
 
     values: dict[str, str]
     params: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     undeclared: dict[str, str] = field(default_factory=dict)
+    declared: dict[str, str] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
         """Where the program comes from: recipe, upload, text or git."""
         return self.values["source"]
+
+    @property
+    def tuned(self) -> bool:
+        """Whether a hyper-parameter differs from its default, or is wrong."""
+        changed = any(self.params[name] != shown for name, shown in self.declared.items())
+        return changed or any(name.startswith(PARAM) for name in self.errors)
 
     @property
     def script(self) -> bool:
@@ -128,17 +137,20 @@ class JobForm:
         if self.values["params_of"] not in ("", program):
             self.params.clear()
         self.values["params_of"] = program
-        for param in params:
-            self.params.setdefault(param.name, _shown(param.default))
-        names = {param.name for param in params}
-        self.undeclared = {name: value for name, value in self.params.items() if name not in names}
+        self.declared = {param.name: _shown(param.default) for param in params}
+        self.params = self.declared | self.params
+        self.undeclared = {name: value for name, value in self.params.items() if name not in self.declared}
 
     def refuse(self, errors: list[FieldError]) -> None:
         """Put each error of a service at the field of this page that it speaks of."""
         for error in errors:
             place = self._place(error.field)
-            words = TIME_LIMIT_WORDS if place == "time_limit" else sentence_of(in_labels(error.message))
-            self.errors.setdefault(place, words)
+            self.say(place, TIME_LIMIT_WORDS if place == "time_limit" else in_labels(error.message))
+
+    def say(self, place: str, message: str) -> None:
+        """Put a sentence at a field, which it names; behind what stands there already."""
+        words = f"{label_of(place)}: {message.rstrip('.')}." if place else sentence_of(message)
+        self.errors[place] = f"{self.errors[place]} {sentence_of(message)}" if place in self.errors else words
 
     def _program(self) -> str:
         """What the typed hyper-parameters belong to: a recipe by its name, an upload by its digest, the text."""
@@ -185,7 +197,7 @@ def request_from(
     Fields that the chosen strategy or kind does not read are kept on the page and not sent.
     """
     values = form.values
-    request: dict[str, object] = {name: values[name] for name in _read_by(values) if name in values}
+    request: dict[str, object] = {name: values[name] for name in read_by(values) if name in values}
     request["time_limit_s"] = _seconds(values["time_limit"])
     request["env"] = _environment(form)
     if form.script:
@@ -201,7 +213,7 @@ def request_from(
     return request
 
 
-def _read_by(values: Mapping[str, str]) -> list[str]:
+def read_by(values: Mapping[str, str]) -> list[str]:
     """The fields that the chosen strategy and kind read; of an unknown strategy those that all of them read."""
     kind = Kind.SCRIPT if values["kind"] == Kind.SCRIPT else Kind.RECIPE
     if values["strategy"] in set(Strategy):
@@ -220,24 +232,26 @@ def _source_of(code: Mapping[str, object]) -> dict[str, str]:
 
 
 def environment_of(text: str) -> tuple[dict[str, str], str]:
-    """Lines `NAME=value` as a mapping, and what is wrong with the first line that is not one ("" when none is)."""
+    """Lines `NAME=value` as a mapping, and what is wrong with those that are none ("" when all are)."""
     found: dict[str, str] = {}
+    wrong: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, equals, value = line.partition("=")
         if not equals or not name.strip():
-            return found, f"Line {number} is not of the form NAME=value."
-        if name.strip() in found:
-            return found, f"Line {number} sets {name.strip()} a second time."
-        found[name.strip()] = value.strip()
-    return found, ""
+            wrong.append(f"Line {number} is not of the form NAME=value.")
+        elif name.strip() in found:
+            wrong.append(f"Line {number} sets {name.strip()} a second time.")
+        else:
+            found[name.strip()] = value.strip()
+    return found, " ".join(wrong[:ENVIRONMENT_ERRORS])
 
 
 def _environment(form: JobForm) -> dict[str, str]:
     found, wrong = environment_of(form.values["env"])
     if wrong:
-        form.errors["env"] = wrong
+        form.say("env", wrong)
     return found
 
 
@@ -246,13 +260,19 @@ def _arguments(form: JobForm) -> list[str]:
     try:
         return shlex.split(form.values["arguments"])
     except ValueError as error:
-        form.errors["arguments"] = f"A quotation mark or a backslash is left open ({error}).".replace("..", ".")
+        form.say("arguments", f"a quotation mark or a backslash is left open ({error})")
         return []
 
 
 def mapping_of(value: object) -> Mapping[str, object]:
     """The value where it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
+
+
+def label_of(place: str) -> str:
+    """What the page calls a field."""
+    own = {"upload": "File", "text": "Program text"}
+    return own.get(place) or (ROWS[place].label if place in ROWS else place.removeprefix(PARAM))
 
 
 def _seconds(minutes: str) -> int | str:

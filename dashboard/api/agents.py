@@ -132,7 +132,9 @@ def _metrics(text: str) -> dict[str, Any]:
         raise RequestDataTooBig("The metrics are too large.")
     try:
         found = json.loads(text)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise Invalid([FieldError("metrics", "X-Trainyard-Metrics is nested too deeply.")]) from error
+    except ValueError as error:
         raise Invalid([FieldError("metrics", f"X-Trainyard-Metrics is not JSON: {error}")]) from error
     if not isinstance(found, dict):
         raise Invalid([FieldError("metrics", "X-Trainyard-Metrics has to be an object.")])

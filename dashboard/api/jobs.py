@@ -31,6 +31,7 @@ POINTS_LIMIT = 20_000
 BINARY = {"type": "string", "format": "binary"}
 # Of UTF-8: a smaller piece of a log might hold no whole character.
 LONGEST_CHARACTER_BYTES = 4
+TOO_DEEP = "The body is nested too deeply: no field of a job has more than four levels. Send `tf_config` as text."
 # Taken as it comes: the service reads each field, so that REST and the browser's form get the same sentences.
 JOB_REQUEST = {
     "requestBody": {
@@ -261,7 +262,9 @@ def body_of(request: SignedIn) -> dict[str, object]:
     """The JSON object that describes a job, or `Invalid`."""
     try:
         body = json.loads(request.body, parse_constant=_no_such_number)
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise Invalid([FieldError("", TOO_DEEP)]) from error
+    except ValueError as error:
         raise Invalid([FieldError("", f"The body is not JSON: {error}")]) from error
     if not isinstance(body, dict):
         raise Invalid([FieldError("", "a job is described by an object of fields")])

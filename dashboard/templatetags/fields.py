@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from django import template
 
+from dashboard.folds import fold_of, folded, summary_of
 from dashboard.forms import DEFAULTS, PARAM, ROWS, JobForm, Source
 from dashboard.labels import in_labels
 from worker_agent.protocol.job.field import Field
@@ -23,6 +24,8 @@ INPUT_MODES = {"int": "numeric", "float": "decimal"}
 WIDTHS = {2: "", 3: "w3", 4: "w4", 6: "w6"}
 # The value of a field that is not set.
 UNSET = ("", "Automatic")
+# What programs call the hyper-parameter that the job's own learning rate replaces.
+RATE, RATE_NAMES = ROWS["learning_rate"], ("lr", "learning_rate")
 YES_OR_NO = [("on", "Yes"), ("off", "No")]
 
 
@@ -70,13 +73,15 @@ def job_field(
 
 @register.inclusion_tag("dashboard/fields/_fields.html")
 def job_fields(form: JobForm, group: str, **options: Iterable[tuple[str, str]]) -> dict[str, object]:
-    """All fields of a part of the form, what is folded behind the rest; `options` are choices by the field's name."""
-    rows = [row for row in ROWS.values() if row.group == group]
-    summaries = dict.fromkeys(row.folded for row in rows if row.folded)
-    return {
-        "fields": [_drawn(form, row, options.get(row.name, ())) for row in rows if not row.folded],
-        "folded": [_folded(form, [row for row in rows if row.folded == summary]) for summary in summaries],
-    }
+    """The fields of a part of the form that is always open; `options` are choices by the field's name."""
+    rows = [row for row in ROWS.values() if row.group == group and not fold_of(row)]
+    return {"fields": [_drawn(form, row, options.get(row.name, ())) for row in rows]}
+
+
+@register.inclusion_tag("dashboard/fields/_folds.html")
+def job_folds(form: JobForm) -> dict[str, object]:
+    """Every part of the form that is folded, in the order of the fields' declarations."""
+    return {"folds": [_fold(form, title, rows) for title, rows in folded().items()]}
 
 
 @register.inclusion_tag("dashboard/fields/_field.html")
@@ -85,13 +90,14 @@ def drawn(context: dict[str, object]) -> dict[str, object]:
     return context
 
 
-def _folded(form: JobForm, rows: list[Field]) -> dict[str, object]:
+def _fold(form: JobForm, title: str, rows: list[Field]) -> dict[str, object]:
     """A closed part of the form, open where one of its fields is used; `of` and `readers` say when it is shown."""
     readers = {strategy for row in rows for strategy in _readers(row)} if all(_readers(row) for row in rows) else ()
     kinds = {row.only for row in rows}
     used = any(row.name in form.errors or form.values[row.name] != DEFAULTS[row.name] for row in rows)
     return {
-        "summary": rows[0].folded,
+        "title": title,
+        "summary": summary_of(form, rows),
         "open": used,
         "of": kinds.pop() if len(kinds) == 1 else None,
         "readers": " ".join(readers),
@@ -139,12 +145,13 @@ def param_field(form: Form, param: ParamInfo) -> dict[str, object]:
     """The field of a hyper-parameter that a program declares."""
     kinds = {"int": "int", "float": "float", "bool": "check", "choice": "select", "str": "text"}
     words = param.help.strip()
+    replaced = f" {RATE.label}, if given, replaces it." if param.name in RATE_NAMES else ""
     return field(
         form,
         PARAM + param.name,
         param.name,
         kind=kinds[param.type],
-        hint=f"{words}{'.' if words and not words.endswith('.') else ''} {_range(param)}".strip(),
+        hint=f"{words}{'.' if words and not words.endswith('.') else ''} {_range(param)}{replaced}".strip(),
         options=[(str(option), str(option)) for option in param.choices],
         placeholder=str(param.default),
     )

@@ -99,6 +99,7 @@ def create(page: Page, stack: Stack, *, name: str, strategy: str, epochs: int, *
     page.get_by_label("Cluster").select_option(CLUSTER)
     for field, value in numbers.items():
         page.locator(f"#f-{field}").fill(str(value))
+    page.get_by_text("Batch and learning").click()
     page.get_by_label("Epochs", exact=True).fill(str(epochs))
     page.get_by_label("Global batch size").fill("64")
     page.get_by_role("button", name="Start job").click()
@@ -230,9 +231,11 @@ def test_the_page_fills_its_gap_after_the_web_server_was_killed(page: Page, stac
 def test_back_after_a_submission_finds_the_form_as_it_was_typed(page: Page, stack: Stack) -> None:
     page.goto(f"{stack.url}/jobs/new/")
     page.get_by_label("Recipe", exact=True).select_option("breast_cancer")
+    expect(page.locator("#f-param-l2")).to_have_count(1)
+    for part in ("Hyper-parameters", "Batch and learning", "Priority, limits, environment", "After a failure"):
+        page.get_by_text(part, exact=True).click()
     page.locator("#f-param-l2").fill("0.01")
     typed = {"name": "as typed", "epochs": "7", "priority": "-3", "env": "A=1\nB=2", "max_restarts": "2"}
-    page.get_by_text("After a failure").click()
     for name, value in typed.items():
         page.locator(f"#f-{name}").fill(value)
     page.get_by_role("button", name="Start job").click()
@@ -327,6 +330,7 @@ def test_what_was_typed_survives_an_error(page: Page, stack: Stack, yard: Yard) 
     page.locator('input[name="strategy"][value="multi_worker_mirrored"]').check()
     page.get_by_label("Cluster").select_option(CLUSTER)
     page.locator("#f-workers").fill("2")
+    page.get_by_text("Batch and learning").click()
     page.get_by_label("Global batch size").fill("65")
     page.get_by_role("button", name="Start job").click()
     expect(page.locator("#f-global_batch_size")).to_have_attribute("aria-invalid", "true")

@@ -7,7 +7,7 @@ for each blame that changes what follows from it.
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from worker_agent.protocol.states import Cause, JobStatus
+from worker_agent.protocol.states import Cause, JobStatus, Kind
 
 
 class Blame(StrEnum):
@@ -164,6 +164,13 @@ CAUSES = (
     ),
 )
 NODE_LEAVES = tuple(row.cause for row in CAUSES if row.node_leaves)
+
+MISSING_MODULE = {
+    Kind.SCRIPT: "Add {package} to Packages. If {module} is a file of yours, put it into a .zip with the program.",
+    Kind.RECIPE: "Install {package} on the nodes, or run the program as a script, which may name it in Packages. If "
+    "{module} is a file of yours, put it into a .zip with the program.",
+}
+"""What to do where a program imports a module that its node does not have, by the kind of program."""
 
 _FIRST = {row.cause: row for row in reversed(CAUSES)}
 _ROWS = {(row.cause, row.blame): row for row in CAUSES}

@@ -32,7 +32,8 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     ended, or (`silent`) answered no more. `exception` and `module` name the type that it raised, `file` and `line` the
     deepest place in the user's program; two that said the same have one `digest`. `memory_kills` is how often the
     kernel had just ended a process for memory, `kernel_saw` what it showed of one that hung. `last_lines` are of its
-    output. `remedy` is what to do, where that is known better than from the cause.
+    output. `remedy` is what to do, where that is known better than from the cause; `missing` the module that the
+    program imports and its node does not have.
     """
 
     cause: Cause
@@ -51,6 +52,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     kernel_saw: str = ""
     last_lines: str = ""
     remedy: str = ""
+    missing: str = ""
 
     @property
     def blame(self) -> Blame:

@@ -80,6 +80,7 @@ def failure_of(error: BaseException, *, code: Path, gang_size: int) -> Failure:
         module=type(error).__module__,
         file=file,
         line=line,
+        missing=_missing_module(error),
     )
     return record_of(ending, f"{'A peer went away: ' if lost_peer else ''}{what}{where}", text)
 
@@ -136,6 +137,12 @@ def _errors_of_tensorflow(error: BaseException | None) -> list[Any]:
     replaced = error.__context__ if error.__suppress_context__ else None
     inner = getattr(error, "original_exception", None) or error.__cause__ or replaced
     return [*([error] if isinstance(error, errors.OpError) else []), *_errors_of_tensorflow(inner)]
+
+
+def _missing_module(error: BaseException) -> str:
+    """The module that is not installed. Of a package that is there, `name` has a dot: it has another version."""
+    name = error.name if isinstance(error, ModuleNotFoundError) else None
+    return "" if name is None or "." in name else name
 
 
 def _lost_a_peer(error: Any) -> bool:

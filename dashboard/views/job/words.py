@@ -9,8 +9,9 @@ from orchestrator.domain.gang.reasons import sentence_in
 from orchestrator.domain.lifecycle import TERMINAL_JOB
 from orchestrator.queries.jobs import first_at_work, progress_of, remaining_s
 from orchestrator.queries.rows import Job, Replica
-from worker_agent.protocol.causes import Blame, row_of
+from worker_agent.protocol.causes import MISSING_MODULE, Blame, row_of
 from worker_agent.protocol.job.gang_shape import device_count
+from worker_agent.protocol.job.requirements import PACKAGE_OF
 from worker_agent.protocol.states import Cause, JobStatus
 
 # Jobs that are not simply on their way or done: their rows say why.
@@ -55,7 +56,8 @@ class JobRow:
 
 
 def failure_of(job: Job, gang: Sequence[Replica], *, blame: str) -> dict[str, str] | None:
-    """Why a failed (or restarting) job ended: what, the rest of it, the last lines of the log, and the remedy.
+    """Why a failed (or restarting) job ended: what, the rest of it, the last lines of the log, the remedy, and the
+    module that was missing.
 
     `gang` are the processes of its latest attempt, `blame` who is to blame for that one's end.
     """
@@ -63,21 +65,27 @@ def failure_of(job: Job, gang: Sequence[Replica], *, blame: str) -> dict[str, st
         return None
     said, title = sentence_in(job.reason), headline(job.reason)
     if not job.cause:
-        return {"title": title, "text": said if said != title else "", "lines": "", "remedy": ""}
+        return {"title": title, "text": said if said != title else "", "lines": "", "remedy": "", "missing": ""}
     row = row_of(Cause(job.cause), Blame(blame))
-    if blame == Blame.PEER or not title:
+    if blame == Blame.PEER or title != said or not title:
         title = row.title
     ends = [
-        (ending.lost_peer, each.ended_at, ending.last_lines, ending.remedy)
+        (ending.lost_peer, each.ended_at, ending.last_lines, ending.remedy, ending.missing)
         for each in gang
         if (ending := each.typed_ending) and each.ended_at and ending.cause == job.cause and not each.superseded
     ]
-    *_, lines, remedy = min(ends, default=("", ""))
+    *_, lines, remedy, missing = min(ends, default=("", "", ""))
+    if missing:
+        package = PACKAGE_OF.get(missing, f"the package of {missing}")
+        of_row = MISSING_MODULE[job.typed_spec.kind].format(module=missing, package=package)
+    else:
+        of_row = row.remedy
     return {
         "title": title,
         "text": said if said != title else "",
         "lines": lines,
-        "remedy": f"{remedy[:1].upper()}{remedy[1:]}." if remedy else row.remedy,
+        "remedy": f"{remedy[:1].upper()}{remedy[1:]}." if remedy else of_row,
+        "missing": missing,
     }
 
 

@@ -7,8 +7,9 @@ from then on travels by its digest, so that neither an error elsewhere nor the p
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from django.conf import settings
 from django.http import HttpResponse, JsonResponse
@@ -17,23 +18,24 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from dashboard.forms import DEFAULTS, JobForm, cloned_form, request_from, typed_form
+from dashboard.folds import HYPER_PARAMETERS, summaries, summary_of_params
+from dashboard.forms import DEFAULTS, JobForm, Source, request_from, typed_form
 from dashboard.requests import SignedIn
 from dashboard.views.answers import page, wants_json
+from dashboard.views.new_job.copies import Copy, copy_of
 from dashboard.views.new_job.panel import panel
 from orchestrator import catalogue
-from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import machines
-from orchestrator.queries.errors import NotFound
 from orchestrator.queries.rows import User
 from orchestrator.services.errors import Conflict, FieldError, Forbidden
 from orchestrator.services.jobs import jobs, submission
 from orchestrator.services.jobs.submission import Checked
 from orchestrator.services.programs import programs
 from worker_agent.protocol.job.strategies import STRATEGIES
+from worker_agent.protocol.states import Kind
 
 FIRST_RECIPE = "digits_cnn"
-NOTHING_GIVEN = {"upload": "Choose a .py or .zip file.", "git": "Give the address of a repository."}
+NOTHING_GIVEN = {"upload": "choose a .py or .zip file.", "git": "give the address of a repository."}
 VIEWER = "Your role is viewer: you may look at everything, but not start jobs. An administrator can change your role."
 
 
@@ -43,6 +45,16 @@ class Read:
 
     form: JobForm
     checked: Checked
+    copy: Copy | None = None
+
+    @property
+    def errors(self) -> dict[str, str]:
+        """Everything that is wrong with it, by field, whether the form was refused or not."""
+        if self.form.errors:
+            return self.form.errors
+        tried = replace(self.form, errors={})
+        tried.refuse(self.checked.errors)
+        return tried.errors
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -55,6 +67,8 @@ def job_new(request: SignedIn) -> HttpResponse:
     read = _read(request)
     if request.POST.get("do") == "edit":
         return _printed(request, _with_recipe_text(read, request.user))
+    if request.POST.get("do") == "sample":
+        return _printed(request, _with_sample(read, request.user))
     read.form.refuse(read.checked.errors)
     if request.POST.get("do") == "show" or read.form.errors:
         return _printed(request, read, status=422 if read.form.errors else 200)
@@ -75,10 +89,12 @@ def job_preview(request: SignedIn) -> JsonResponse:
     _must_run_jobs(request)
     read = _read(request)
     read.form.refuse(read.checked.errors)
-    context = {"form": read.form, "info": read.checked.info, "panel": panel(read.checked, read.form)}
+    context = _program_of(read) | {"panel": panel(read.checked, read.form), "errors": read.form.errors}
     return JsonResponse(
         {
             "errors": read.form.errors,
+            "error_list": render_to_string("dashboard/new_job/_errors.html", context, request),
+            "folds": summaries(read.form, context["info"].params if context["info"] else ()),
             "panel": render_to_string("dashboard/new_job/_panel.html", context, request),
             "program": render_to_string("dashboard/new_job/_program.html", context, request),
             "program_key": _program_key(read),
@@ -100,7 +116,7 @@ def job_check(request: SignedIn) -> HttpResponse:
     try:
         row = None if read.form.errors else jobs.check_job(request=read.checked, by=request.user, now=datetime.now(UTC))
     except Conflict as busy:
-        read.form.errors[""] = str(busy)
+        read.form.say("", str(busy))
     if row is None:
         return JsonResponse({"errors": read.form.errors}) if wants_json(request) else _printed(request, read, 422)
     if wants_json(request):
@@ -110,18 +126,25 @@ def job_check(request: SignedIn) -> HttpResponse:
 
 def _printed(request: SignedIn, read: Read, status: int = 200) -> HttpResponse:
     entries = catalogue.entries()
-    context = {
-        "form": read.form,
-        "info": read.checked.info,
+    context = _program_of(read) | {
         "panel": panel(read.checked, read.form),
         "program_key": _program_key(read),
         "recipes": [(entry.name, entry.info.title or entry.name) for entry in entries],
         "clusters": _clusters(request.user),
         "general": read.form.errors.get("", ""),
         "refused": status == 422,
+        "errors": read.errors,
+        "copied": read.copy,
         "upload_max_bytes": settings.MAX_CODE_BYTES,
     }
     return render(request, "dashboard/new_job/page.html", context, status=status)
+
+
+def _program_of(read: Read) -> dict[str, Any]:
+    """What the part of the page that shows the program is printed from."""
+    info = read.checked.info
+    say = summary_of_params(read.form, info.params if info else ())
+    return {"form": read.form, "info": info, "params_title": HYPER_PARAMETERS, "params_say": say}
 
 
 def _clusters(user: User) -> list[tuple[str, str]]:
@@ -131,30 +154,24 @@ def _clusters(user: User) -> list[tuple[str, str]]:
 
 
 def _first(request: SignedIn) -> Read:
-    """The form before anything was sent: empty, or filled from the job in `?clone=`, `?resume_from=` a checkpoint."""
+    """The form before anything was sent: empty, or filled from the job in `?clone=`, `?resume_from=` a checkpoint and
+    with the package of a `?missing=` module."""
+    copy = None
     if wanted := request.GET.get("clone"):
-        form = _clone_of(request, wanted)
+        copy = copy_of(request.user, wanted, request.GET)
+        form = copy.form
     else:
         recipes = [entry.name for entry in catalogue.entries()]
         asked = request.GET.get("recipe", "")
         recipe = next((name for name in (asked, FIRST_RECIPE) if name in recipes), next(iter(recipes), ""))
         form = JobForm(DEFAULTS | {"recipe": recipe, "cluster": _first_cluster(request.user)})
-    return _understood(form, _code_of(form, None), request.user)
+    return replace(_understood(form, _code_of(form, None), request.user), copy=copy)
 
 
 def _first_cluster(user: User) -> str:
     """The first cluster that could run something now, else the first."""
     found = list(machines.clusters(user))
     return next((each.name for each in found if each.ready_nodes), found[0].name if found else "")
-
-
-def _clone_of(request: SignedIn, wanted: str) -> JobForm:
-    if not (wanted.isascii() and wanted.isdecimal()):
-        raise NotFound("There is no such job to clone.")
-    form = cloned_form(jobs.request_of(job_queries.get(request.user, int(wanted))))
-    for name in ("resume_from", "printed"):
-        form.values[name] = request.GET.get(name, form.values[name])
-    return form
 
 
 def _read(request: SignedIn) -> Read:
@@ -217,6 +234,15 @@ def _with_recipe_text(read: Read, user: User) -> Read:
     # The text is the recipe's own, word for word, so what was typed for the recipe was typed for it.
     read.form.values["params_of"] = "text"
     return _understood(read.form, _code_of(read.form, None), user)
+
+
+def _with_sample(read: Read, user: User) -> Read:
+    """The same form with a short script for the chosen strategy as its program."""
+    form, sample = read.form, catalogue.sample_for(read.form.values["strategy"])
+    form.values |= {"kind": Kind.SCRIPT, "source": Source.TEXT, "text": sample.text, "filename": sample.filename}
+    form.values |= {"strategy": sample.strategy, "name": form.values["name"] or sample.name}
+    form.errors.clear()
+    return _understood(form, _code_of(form, None), user)
 
 
 def _program_key(read: Read) -> str:

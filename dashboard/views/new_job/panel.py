@@ -9,7 +9,7 @@ from dashboard.forms import JobForm
 from dashboard.labels import LABELS, in_labels
 from dashboard.templatetags.trainyard import group
 from orchestrator.domain.job.batching import BatchPlan
-from orchestrator.domain.placement.planning import NodeView, PlannedReplica
+from orchestrator.domain.placement.planning import LOCAL_TPU, NodeView, PlannedReplica
 from orchestrator.domain.words import counted
 from orchestrator.services.jobs.submission import Checked
 from worker_agent.protocol.job.choices import LrScaling
@@ -21,7 +21,7 @@ from worker_agent.protocol.states import NodeState, Role
 
 NODES_SHOWN = 24
 CONFIGS_SHOWN = 32
-PLACE_FIELDS = ("cluster", "workers", "devices_per_worker", "tf_config")
+PLACE_FIELDS = ("cluster", "tpu", "workers", "devices_per_worker", "tf_config")
 DOT = "\u00b7"
 
 
@@ -158,18 +158,21 @@ def _script_rows(found: Checked, form: JobForm) -> list[tuple[str, str]]:
 
 
 def _verdict(found: Checked) -> tuple[str, str]:
-    if found.placement:
-        devices = sum(len(replica.devices) for replica in found.placement)
-        nodes = len({replica.node_id for replica in found.placement})
-        return "green", f"{counted(devices, 'device')} on {counted(nodes, 'node')}, starts at once."
-    if found.waiting_for:
-        return "amber", f"Has to wait: {found.waiting_for}"
     impossible = [
         f"{LABELS[each.field]}: {in_labels(each.message)}" for each in found.errors if each.field in PLACE_FIELDS
     ]
     if impossible:
-        return "red", f"Cannot be placed. {impossible[0]}"
-    return "", ""
+        return "red", f"Cannot be placed. {impossible[-1]}"
+    if found.waiting_for:
+        return "amber", f"Has to wait: {found.waiting_for}"
+    if not found.placement:
+        return "", ""
+    devices = sum(len(replica.devices) for replica in found.placement)
+    nodes = len({replica.node_id for replica in found.placement})
+    place = f"{counted(devices, 'device')} on {counted(nodes, 'node')}, starts at once."
+    if found.asked and found.asked.tpu not in ("", LOCAL_TPU):
+        return "amber", f"{place} Whether the TPU {found.asked.tpu} answers is known only then."
+    return "green", place
 
 
 def _node_map(node: NodeView, placement: tuple[PlannedReplica, ...]) -> NodeMap:

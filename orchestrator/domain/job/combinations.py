@@ -10,7 +10,7 @@ place (`dashboard/labels.py`).
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
-from orchestrator.domain.placement.planning import ClusterView, lacks_tpu
+from orchestrator.domain.placement.planning import ClusterView
 from worker_agent.protocol.job.choices import Communication, CrossDevice, LrScaling, Validator
 from worker_agent.protocol.job.job_spec import FIELDS, JobSpec
 from worker_agent.protocol.job.recipe_text import RecipeInfo
@@ -56,7 +56,7 @@ LIMITS = (
     Limit(
         "warmup_epochs",
         lambda s: s.warmup_epochs > s.epochs,
-        "has to be a number from 0 to {s.epochs}, not {s.warmup_epochs:g} (the job has {s.epochs} epochs)",
+        "a number from 0 to {s.epochs}, not {s.warmup_epochs:g} (the job has {s.epochs} epochs)",
     ),
     Limit(
         "warmup_epochs",
@@ -76,12 +76,6 @@ LIMITS = (
     ),
 )
 CLUSTER_LIMITS = (
-    ClusterLimit(
-        "tpu",
-        lambda s, cluster: all(lacks_tpu(s, node) for node in cluster.nodes),
-        "no node of cluster {s.cluster} has a TPU of its own: give the name or address of one, or choose a strategy "
-        "for the devices that its nodes have",
-    ),
     ClusterLimit(
         "communication",
         lambda s, cluster: s.communication == Communication.NCCL and not _has_gpu(cluster),

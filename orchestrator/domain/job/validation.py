@@ -28,6 +28,7 @@ ENV_RESERVED = frozenset({"TF_CONFIG", "TMPDIR", "CUDA_VISIBLE_DEVICES", "GRPC_F
 KERAS_VARIABLE = "TF_USE_LEGACY_KERAS"
 ENV_VALUE_CHARS = 4096
 ARGUMENT_CHARS = 4096
+PROBLEMS_TOLD = 5
 _MISSING = {"name": "give the job a name", "strategy": f"choose one of {', '.join(Strategy)}"}
 
 
@@ -120,21 +121,26 @@ def _env(raw: object, row: Field) -> dict[str, str] | Bad:
         return Bad("has to be an object of names and values")
     if row.longest is not None and len(raw) > row.longest:
         return Bad(f"at most {row.longest} variables; there are {len(raw)}")
-    values: dict[str, str] = {}
-    for name, value in raw.items():
-        if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
-            return Bad(f"{str(name)[:40]!r} is not a variable name: use letters, digits and _, with no digit first")
-        if name in ENV_RESERVED or name.startswith("TRAINYARD_"):
-            return Bad(f"{name} is set by Trainyard itself: leave it out")
-        if isinstance(value, bool) or not isinstance(value, str | int | float):
-            return Bad(f"{name} has to be text")
-        cleaned = text(str(value), limit=ENV_VALUE_CHARS, lines=True, empty=True)
-        if isinstance(cleaned, Bad):
-            return Bad(f"{name} {cleaned.message}")
-        if len(f"{cleaned}.".splitlines()) > 1:
-            return Bad(f"{name} contains a line break: a variable's value is one line")
-        values[name] = cleaned
-    return values
+    read = {name: _variable(name, value) for name, value in raw.items()}
+    wrong = [value.message for value in read.values() if isinstance(value, Bad)]
+    if wrong:
+        return Bad("; ".join(wrong[:PROBLEMS_TOLD]))
+    return {name: value for name, value in read.items() if isinstance(value, str)}
+
+
+def _variable(name: object, value: object) -> str | Bad:
+    if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
+        return Bad(f"{str(name)[:40]!r} is not a variable name: use letters, digits and _, with no digit first")
+    if name in ENV_RESERVED or name.startswith("TRAINYARD_"):
+        return Bad(f"{name} is set by Trainyard itself: leave it out")
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return Bad(f"{name} has to be text")
+    cleaned = text(str(value), limit=ENV_VALUE_CHARS, lines=True, empty=True)
+    if isinstance(cleaned, Bad):
+        return Bad(f"{name} {cleaned.message}")
+    if len(f"{cleaned}.".splitlines()) > 1:
+        return Bad(f"{name} contains a line break: a variable's value is one line")
+    return cleaned
 
 
 def _take_keras_from_env(found: Fields, *, chosen: object) -> None:
@@ -185,7 +191,9 @@ def _tf_config(raw: object, row: Field) -> str | Bad:
     if isinstance(raw, Mapping):
         try:
             raw = json.dumps(raw, allow_nan=False)
-        except (TypeError, ValueError, RecursionError):
+        except RecursionError:
+            return Bad('is nested too deeply: write {"cluster": {role: [addresses]}}')
+        except (TypeError, ValueError):
             return Bad("has to be JSON")
     return text(raw, limit=row.longest or 0, lines=True)
 

@@ -85,20 +85,20 @@ def _adapter(kind: Any, low: float | None, high: float | None) -> TypeAdapter[An
 def _option(raw: object, options: Sequence[ParamValue]) -> ParamValue | Bad:
     alike = [option for option in options if type(raw) is type(option) and raw == option]
     found = alike or [option for option in options if raw == str(option)]
-    return found[0] if found else Bad(f"has to be one of {', '.join(map(str, options))}")
+    return found[0] if found else Bad(f"one of {', '.join(map(str, options))}")
 
 
 def _wanted(kind: Any, low: float | None, high: float | None) -> str:
     if kind is bool:
-        return "has to be true or false"
+        return "true or false"
     if kind is int:
-        return f"has to be a whole number from {low} to {high}"
+        return f"a whole number from {low} to {high}"
     if kind is not float:
-        return f"has to be one of {', '.join(kind)}"
+        return f"one of {', '.join(kind)}"
     if low is not None and high is not None:
-        return f"has to be a number from {low:g} to {high:g}"
+        return f"a number from {low:g} to {high:g}"
     limits = f" of at least {low:g}" if low is not None else "" if high is None else f" of at most {high:g}"
-    return f"has to be a number{limits}"
+    return f"a number{limits}"
 
 
 def _short(raw: object) -> str:

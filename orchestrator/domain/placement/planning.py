@@ -160,6 +160,12 @@ def nodes_of(replicas: tuple[PlannedReplica, ...], cluster: ClusterView) -> list
 def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
     if not cluster.nodes:
         return Never("cluster", f"cluster {spec.cluster} has no nodes yet: add a node first")
+    if all(lacks_tpu(spec, node) for node in cluster.nodes):
+        return Never(
+            "tpu",
+            f"no node of cluster {spec.cluster} has a TPU of its own: give the name or address of one, or choose a "
+            "strategy for the devices that its nodes have",
+        )
     need = spec.devices_per_worker
     kinds = _usable_kinds(spec)
     largest = max(node.count(kind) for node in cluster.nodes for kind in kinds)
@@ -185,7 +191,8 @@ def _never(spec: JobSpec, cluster: ClusterView) -> Never | None:
 
 def lacks_tpu(spec: JobSpec, node: NodeView) -> bool:
     """Whether the job is for a node's own TPU, and this node is known to have none."""
-    return spec.tpu == LOCAL_TPU and node.tpus == 0
+    row = STRATEGIES[spec.strategy]
+    return row.split is Split.CORES and spec.tpu in ("", LOCAL_TPU) and node.tpus == 0
 
 
 def _usable_kinds(spec: JobSpec) -> tuple[DeviceKind, ...]:

@@ -51,7 +51,9 @@ def _cluster_in(written: str) -> tuple[Mapping[str, object], dict[str, list[str]
         return Finding("TF_CONFIG is too long", f"it has {len(written)} characters, more than {LARGEST}", "Shorten it")
     try:
         whole = json.loads(written)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        return Finding("TF_CONFIG is nested too deeply", "its JSON has thousands of levels of brackets", remedy)
+    except ValueError as error:
         return Finding("TF_CONFIG is not JSON", str(error).rstrip("."), remedy)
     if not isinstance(whole, dict) or not isinstance(whole.get("cluster"), dict) or not whole["cluster"]:
         return Finding("TF_CONFIG has no cluster", "it names the processes and their addresses", remedy)

@@ -3,7 +3,7 @@
 import pytest
 
 from orchestrator.domain.job.combinations import CLUSTER_LIMITS, LIMITS, refusals, refusals_in
-from orchestrator.domain.placement.planning import place
+from orchestrator.domain.placement.planning import Never, Placed, place
 from tests.domain.gang.gangs import cluster, node, spec
 from worker_agent.protocol.job.job_spec import FIELDS
 from worker_agent.protocol.job.recipe_text import RecipeInfo
@@ -143,17 +143,21 @@ def test_nccl_needs_a_gpu():
     mirrored = spec(Strategy.MIRRORED, cross_device="nccl")
     assert [field for field, _ in refusals_in(mirrored, cpus)] == ["cross_device"]
     assert refusals_in(asked, gpus) == refusals_in(mirrored, gpus) == refusals_in(asked, cluster()) == []
-    assert len(CLUSTER_LIMITS) == 3
+    assert len(CLUSTER_LIMITS) == 2
 
 
 def test_a_tpu_of_the_nodes_own_has_to_be_there():
     none, has, silent = (node(name, tpus=count) for name, count in (("n1", 0), ("n2", 4), ("n3", None)))
     asked = spec(Strategy.TPU, tpu="local")
-    (refused,) = refusals_in(asked, cluster(none))
-    assert refused[0] == "tpu"
-    assert refused[1].startswith("no node of cluster lab has a TPU of its own: give the name or address of one")
-    assert refusals_in(asked, cluster(none, has)) == refusals_in(asked, cluster(silent)) == []
-    assert refusals_in(spec(Strategy.TPU, tpu="my-tpu"), cluster(none)) == []
+    for without in (asked, spec(Strategy.TPU, tpu="")):
+        refused = place(without, cluster(none))
+        assert isinstance(refused, Never)
+        assert refused.field == "tpu"
+        assert refused.message.startswith(
+            "no node of cluster lab has a TPU of its own: give the name or address of one"
+        )
+    assert isinstance(place(asked, cluster(silent)), Placed)
+    assert isinstance(place(spec(Strategy.TPU, tpu="my-tpu"), cluster(none)), Placed)
     placed = place(asked, cluster(none, has))
     assert [replica.node_name for replica in placed.replicas] == ["n2"]
 

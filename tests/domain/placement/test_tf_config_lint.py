@@ -40,7 +40,7 @@ def test_sound_ones(members, asked):
     ("whole", "asked", "words"),
     [
         ("{", TWO, "not JSON"),
-        ("[" * 100_000, TWO, "not JSON"),
+        ("[" * 100_000, TWO, "nested too deeply"),
         ("x" * 100_001, TWO, "too long"),
         ("[]", TWO, "has no cluster"),
         ({"cluster": {}}, TWO, "has no cluster"),

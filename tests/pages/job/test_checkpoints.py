@@ -133,4 +133,4 @@ def test_a_failed_job_offers_its_newest_checkpoint_first(
     job.checkpoints.update(usable=False)
     page = text_of(client_of(member), address)
     assert "a checkpoint at step" not in page
-    assert re.search(r'<button class="btn btn-ink" type="submit"[^>]*><svg [^>]*><use [^>]*></svg>Run again', page)
+    assert re.search(r'<a class="btn btn-ink" href="[^"]*clone=\d+"><svg [^>]*><use [^>]*></svg>Edit and start', page)

@@ -79,6 +79,6 @@ def test_the_form_has_the_field_and_a_clone_keeps_it(client_of: Browser, member:
     clone = html_of(client_of(member).get(reverse("job_new") + f"?clone={job.pk}"))
     field = clone[clone.index('name="max_restarts"') - 250 : clone.index('name="max_restarts"') + 250]
     assert 'value="7"' in field
-    assert '<details class="w6 ty-more" open><summary>After a failure' in clone
+    assert '<details class="ty-fold" open><summary><span>After a failure</span>' in clone
     settings = html_of(client_of(member).get(reverse("job", args=[job.pk])))
     assert "<dt>Restarts after failures</dt><dd>7 times</dd>" in settings

@@ -103,7 +103,7 @@ def test_sizes_that_a_strategy_does_not_use_are_ignored(person: Client, strategy
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        ("name", "", "Give the job a name"),
+        ("name", "", "Name: give the job a name."),
         ("cluster", "elsewhere", "no cluster of that name"),
         ("workers", "two", "whole number"),
         ("workers", "9", "Use at most 4"),
@@ -223,7 +223,7 @@ def test_an_archive_is_taken(person: Client):
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        (None, "Choose a .py or .zip file"),
+        (None, "File: choose a .py or .zip file."),
         (upload(b"x = (", "broken.py"), "broken.py, line 1: syntax error"),
         (upload(b"x = 1\n", "empty.py"), "build_model(params)"),
         (upload(b"PK", "bad.zip"), "The archive cannot be unpacked"),

@@ -6,6 +6,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
+from dashboard.forms import label_of
 from dashboard.labels import in_labels
 from orchestrator.models import Cluster, Job, User
 from tests.factories import RECIPE, make_cluster, make_node
@@ -39,6 +40,7 @@ def test_an_error_in_a_folded_part_unfolds_it(person: Client, field: str, value:
     assert words in unescape(text)
     before = text[: text.index(f'name="{field}"')]
     assert before.rindex(" open><summary>") > before.rindex("<details") > 0
+    assert f'<a href="#f-{field}" data-error="{field}">{label_of(field)}: ' in text
     assert html_of(person.get(URL)).count(" open><summary>") == 0
 
 
@@ -60,7 +62,9 @@ def test_a_file_to_run_that_is_not_the_program_is_said_at_its_field(person: Clie
     sent = filled(kind="script", source="upload", entry="other.py")
     answer = person.post(URL, sent | {"upload": SimpleUploadedFile("main.py", b"print(1)\n")})
     assert answer.status_code == 422
-    assert "The program is one file, main.py: leave this out, or name that file." in unescape(answer.content.decode())
+    assert "File to run: the program is one file, main.py: leave this out, or name that file." in unescape(
+        answer.content.decode()
+    )
     assert "entry" in Fields(answer.content.decode()).wrong
 
 

@@ -85,7 +85,9 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         ),
         "As on a command line. Put quotation marks around an argument with spaces.",
     ] = []
-    keras: Annotated[Keras, Field("Keras", "program"), "Which Keras the program gets as tf.keras."] | None = None
+    keras: (
+        Annotated[Keras, Field("Keras", "program", folded="Keras"), "Which Keras the program gets as tf.keras."] | None
+    ) = None
     working_dir: Annotated[
         str,
         Meta(max_length=500),
@@ -210,7 +212,7 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             float,
             Meta(ge=1e-12, le=1000.0),
             _learning("Learning rate", example="the recipe's own"),
-            "If empty, the program sets it.",
+            "If empty, the program's own: a recipe's lr, for instance.",
         ]
         | None
     ) = None

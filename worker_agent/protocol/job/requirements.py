@@ -6,6 +6,26 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from worker_agent.protocol.job.job_spec import REQUIREMENT_CHARS_MAX, REQUIREMENTS_MAX
 
+# The packages that bring modules which programs for TensorFlow import. Of others the name is not guessed: whoever
+# registered a package of that name may have meant harm.
+_LIKE_THEIR_MODULE = (
+    "datasets einops gymnasium h5py imageio librosa matplotlib networkx nltk numba optuna pandas plotly psutil pyarrow",
+    "requests scipy seaborn sentencepiece spacy tensorboardX tiktoken tokenizers tqdm transformers",
+)
+PACKAGE_OF = {name: name for line in _LIKE_THEIR_MODULE for name in line.split()} | {
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "keras_hub": "keras-hub",
+    "keras_tuner": "keras-tuner",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "tensorflow_datasets": "tensorflow-datasets",
+    "tensorflow_hub": "tensorflow-hub",
+    "tensorflow_probability": "tensorflow-probability",
+    "tensorflow_text": "tensorflow-text",
+    "yaml": "pyyaml",
+}
+
 
 def lines_of(text: str) -> list[str]:
     """The requirements in a text, without comments and empty lines."""

@@ -53,9 +53,13 @@ async function ask() {
   if (fileRefused) errors.upload = fileRefused;
   if (answer.program_key !== programKey) {
     programKey = answer.program_key;
+    const unfolded = !!$("#program details[open]");
     replace($("#program"), answer.program);
+    if (unfolded) $("#program details")?.setAttribute("open", "");
   }
   replacePanel(answer.panel);
+  replace($("#errors"), answer.error_list);
+  for (const says of $$("[data-says]", form)) setText(says, answer.folds[says.dataset.says] ?? "");
   showErrors();
 }
 function unanswered(problem) {
@@ -68,7 +72,11 @@ function refusal(file, maxBytes) {
     ? `${file.name} is larger than ${maxBytes / 1e6} MB and was not taken. Choose a smaller one; data belongs in a folder on the nodes.`
     : "";
 }
+const setText = (el, text) => {
+  if (el.textContent !== text) el.textContent = text;
+};
 function replace(place, html) {
+  if (place.innerHTML === html) return;
   const inside = place.contains(document.activeElement) && document.activeElement.id;
   place.innerHTML = html; // printed by our own templates, which escape
   if (inside) document.getElementById(inside)?.focus();
@@ -89,11 +97,13 @@ function showErrors() {
   for (const place of $$("[data-field]", form)) {
     const name = place.dataset.field,
       control = $("input:not([type=hidden], [type=radio]), select, textarea:not([name=filename])", place) ?? place;
-    const text = all || touched.has(name) ? (errors[name] ?? "") : "";
+    // What was not filled in yet is listed beside Start job, and not held against anybody.
+    const waits = control !== place && !control.value;
+    const text = all || touched.has(name) || !waits ? (errors[name] ?? "") : "";
     const error = $(".invalid-feedback", place),
       help = $(".form-text", place);
     if (!error) continue;
-    if (error.textContent !== text) error.textContent = text;
+    setText(error, text);
     error.hidden = !text;
     if (help) help.hidden = !!text;
     if (text) place.closest("details:not([open])")?.setAttribute("open", "");
@@ -158,10 +168,20 @@ form.addEventListener("focusout", (e) => {
     showErrors();
   }
 });
+// A line of the list leads to its field, and unfolds the part that it is in.
+addEventListener("click", (e) => {
+  const name = e.target.closest("[data-error]")?.dataset.error,
+    place = name && $(`[data-field="${CSS.escape(name)}"]`, form);
+  if (!place) return;
+  e.preventDefault();
+  place.closest("details")?.setAttribute("open", "");
+  $("input:checked, input:not([type=hidden], [type=radio]), select, textarea:not([name=filename])", place)?.focus();
+});
 addEventListener("click", (e) => {
   const use = e.target.closest("[data-use-batch]");
   if (!use) return;
   form.elements.global_batch_size.value = use.dataset.useBatch;
+  form.elements.global_batch_size.closest("details").open = true;
   form.elements.global_batch_size.focus();
   later(0);
 });
