@@ -252,7 +252,7 @@ def test_a_full_disk_costs_counted_output_and_no_point(folder: Path) -> None:
         _fill(filler)
         emitter = Emitter(sink)
         for step in range(20_000):
-            emitter.log(step, loss=float(step))
+            emitter.log(step, {"loss": float(step)})
         running = start(plan, WRITES_12_MB)
         wait_until((Path(plan.code) / "done").exists)
         emitter.flush()

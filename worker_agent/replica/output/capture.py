@@ -6,6 +6,7 @@ in its last state (`terminal`).
 """
 
 import codecs
+from math import inf
 
 from worker_agent.protocol.records import Gap, Log
 from worker_agent.replica.output import terminal
@@ -27,7 +28,7 @@ class Capture:
     def __init__(self, *, now: float) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""
-        self._partial_since: float | None = None
+        self._partial_since = inf
         self._tokens = float(BURST_BYTES)
         self._refilled_at = now
         self._dropped_bytes = 0
@@ -71,10 +72,10 @@ class Capture:
         cut = self._text.rfind("\n") + 1
         lines, line = self._text[:cut], self._text[cut:]
         if lines or not line:
-            self._partial_since = None
-        if line and self._partial_since is None:
-            self._partial_since = now
-        waited_s = now - self._partial_since if self._partial_since is not None else 0.0
+            self._partial_since = inf
+        if line:
+            self._partial_since = min(self._partial_since, now)
+        waited_s = now - self._partial_since
         is_redrawn = terminal.is_redrawn(line)
         if is_redrawn and len(line) >= PIECE_CHARS:
             line = terminal.compact(line)
@@ -83,7 +84,7 @@ class Capture:
         elif len(line) >= PIECE_CHARS or waited_s >= (REDRAWN_LINE_S if is_redrawn else PARTIAL_LINE_S):
             cut = terminal.unfinished_from(line)
             lines, line = lines + line[:cut] + "\n" * is_redrawn, line[cut:]
-            self._partial_since = None
+            self._partial_since = inf
         if terminal.is_redrawn(lines[:1]) and self._tail and not self._tail.endswith("\n"):
             lines = "\n" + lines
         self._text = line
