@@ -24,7 +24,20 @@ from django.test import Client  # noqa: E402
 
 from benchmarks.measure import quantile  # noqa: E402
 from orchestrator import series  # noqa: E402
-from orchestrator.models import Attempt, Command, Cursor, Event, Job, Node, Replica, ServiceBeat, User, UserRole  # noqa: E402
+from orchestrator.models import (  # noqa: E402
+    Attempt,
+    Command,
+    Cursor,
+    Event,
+    Job,
+    JobMetric,
+    JobTag,
+    Node,
+    Replica,
+    ServiceBeat,
+    User,
+    UserRole,
+)
 from orchestrator.services.sweep import reconcile  # noqa: E402
 from tests.factories import make_cluster, make_code, make_inventory, make_spec  # noqa: E402
 from worker_agent.protocol.codec import plain  # noqa: E402
@@ -32,10 +45,17 @@ from worker_agent.protocol.states import Strategy  # noqa: E402
 
 NODES, CLUSTERS, OWNERS = 500, 5, 20
 ORIGINALS = 1000
-SEEDED = (Job, Attempt, Replica, Cursor, Command, Event)
+SEEDED = (Job, JobMetric, JobTag, Attempt, Replica, Cursor, Command, Event)
 ROUNDS = 9
 APART = timedelta(seconds=30)
-PAGES = {"overview": "/", "jobs": "/jobs/", "nodes": "/nodes/"}
+PAGES = {
+    "overview": "/",
+    "jobs": "/jobs/",
+    "jobs by a metric": "/jobs/?sort=-metric&metric=accuracy",
+    "jobs by owner": "/jobs/?sort=owner",
+    "jobs with a tag": "/jobs/?tag=resnet",
+    "nodes": "/nodes/",
+}
 GPU = {"utilisation": 50.0, "memory_bytes": 10**9, "temperature": 60.0, "power_w": 200.0}
 SAMPLE = {
     "cpu_percent": 30.0,
@@ -131,6 +151,8 @@ def _seed(number: int, nodes: list[Node]) -> None:
             step=1000,
             total_steps=1000,
             metrics={"loss": 0.1, "accuracy": 0.9},
+            tags=["resnet"] if place % 10 == 0 else [],
+            sketch=[[step, 1 / step] for step in range(1, 49)],
             started_at=ended - APART,
             ended_at=ended,
         )
@@ -158,6 +180,10 @@ def _copying(model: type[Model], sizes: dict[type[Model], int], copy: int) -> tu
 
 
 def _leave(jobs: list[Job], nodes: list[Node]) -> None:
+    JobMetric.objects.bulk_create(
+        JobMetric(job=job, name=name, value=value + job.pk / 1e6) for job in jobs for name, value in job.metrics.items()
+    )
+    JobTag.objects.bulk_create(JobTag(job=job, word=tag) for job in jobs for tag in job.tags)
     Attempt.objects.bulk_create(
         Attempt(
             job=job,

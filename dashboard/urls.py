@@ -6,7 +6,7 @@ from django.urls import include, path
 
 from dashboard.api import agents, checkpoints, health, problems
 from dashboard.api.v1 import api
-from dashboard.views import jobs, overview, passwords, people, sign_in, tokens
+from dashboard.views import bulk, jobs, overview, passwords, people, sign_in, tokens
 from dashboard.views.job import job
 from dashboard.views.machines import cluster_settings, machines, node
 from dashboard.views.new_job import new_job, preflight
@@ -16,6 +16,7 @@ handler404 = problems.no_route
 pages = [
     path("", overview.overview, name="overview"),
     path("jobs/", jobs.jobs, name="jobs"),
+    path("jobs/bulk/", bulk.job_bulk, name="job_bulk"),
     path("jobs/find/", jobs.job_find, name="job_find"),
     path("jobs/new/", new_job.job_new, name="job_new"),
     path("jobs/new/preview/", new_job.job_preview, name="job_preview"),
@@ -30,6 +31,7 @@ pages = [
     path("jobs/<int:job_id>/pause/", job.job_pause, name="job_pause"),
     path("jobs/<int:job_id>/resume/", job.job_resume, name="job_resume"),
     path("jobs/<int:job_id>/retry/", job.job_retry, name="job_retry"),
+    path("jobs/<int:job_id>/words/", job.job_words, name="job_words"),
     path("jobs/<int:job_id>/delete/", job.job_delete, name="job_delete"),
     path("jobs/<int:job_id>/printed/", job.job_printed, name="job_printed"),
     path("jobs/<int:job_id>/log/", job.job_log, name="job_log"),

@@ -5,8 +5,9 @@ from dataclasses import asdict
 from typing import Any, Literal, NoReturn
 
 from django.http import HttpResponseBase
-from ninja import Router, Status
+from ninja import Router, Schema, Status
 from ninja.params.functions import Query
+from pydantic import Field
 
 from dashboard.api import shapes
 from dashboard.api.limits import WRITES
@@ -14,12 +15,12 @@ from dashboard.api.problems import PROBLEMS
 from dashboard.downloads import attachment, bytes_attachment
 from dashboard.requests import SignedIn
 from orchestrator.catalogue import entries
-from orchestrator.queries import jobs, printed, restarts, rows, telemetry
+from orchestrator.queries import jobs, printed, restarts, rows, sorting, telemetry
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.jobs import JobSummary
 from orchestrator.services import artifacts as artifact_files
 from orchestrator.services.errors import FieldError, Invalid
-from orchestrator.services.jobs import deleting, submission
+from orchestrator.services.jobs import bulk, deleting, labels, submission
 from orchestrator.services.jobs import jobs as service
 from orchestrator.services.jobs import printed as printed_service
 from worker_agent.protocol.job import printed as printed_lines
@@ -28,6 +29,7 @@ from worker_agent.protocol.states import JobStatus, Strategy
 router = Router(tags=["jobs"])
 
 POINTS_LIMIT = 20_000
+SORTS = f"^(-?({'|'.join([*sorting.COLUMNS, sorting.METRIC])}))?$"
 BINARY = {"type": "string", "format": "binary"}
 # Of UTF-8: a smaller piece of a log might hold no whole character.
 LONGEST_CHARACTER_BYTES = 4
@@ -41,7 +43,41 @@ JOB_REQUEST = {
 }
 
 
-@router.get("/jobs", response={200: shapes.JobPage, **PROBLEMS}, summary="Jobs, newest first")
+class Tags(Schema):
+    """The tags of a job."""
+
+    tags: list[str] = Field(description=f"At most {labels.TAGS_MOST} words; letters become small, spaces hyphens.")
+
+
+class Notes(Schema):
+    """What people wrote about a job."""
+
+    notes: str = Field(description=f"Plain text, at most {labels.NOTES_CHARS} characters.")
+
+
+class Bulk(Schema):
+    """One action on many jobs."""
+
+    action: bulk.Action
+    jobs: list[int] = Field(description=f"Ids, at most {bulk.MOST_AT_ONCE}.")
+    tag: str = Field(default="", description="For `tag` and `untag`.")
+
+
+class Refused(Schema):
+    """A job to which it could not be done."""
+
+    job: int
+    why: str
+
+
+class BulkDone(Schema):
+    """What was done to which jobs."""
+
+    done: list[int]
+    refused: list[Refused]
+
+
+@router.get("/jobs", response={200: shapes.JobPage, **PROBLEMS}, summary="Jobs, newest first or in another order")
 def list_jobs(
     request: SignedIn,
     limit: int = Query(50, ge=1, le=jobs.PAGE_LIMIT),
@@ -50,9 +86,15 @@ def list_jobs(
     strategy: Strategy | Literal[""] = "",
     owner: str = "",
     cluster: str = "",
-    search: str = Query("", description="Part of a name, or an id."),
+    search: str = Query("", description="Part of a name, a tag, or an id."),
+    tag: str = "",
+    sort: str = Query("", pattern=SORTS, description="A column, `-` in front: descending. Empty: the newest first."),
+    metric: str = Query("", description="For `sort=metric`: its name. Jobs without it come last."),
 ) -> dict[str, Any]:
-    """Pages by id: what is added meanwhile never shifts a page."""
+    """Newest first, pages go by id: what is added meanwhile never shifts a page. In another order they go by number, up
+    to 10,000 jobs."""
+    if sort.endswith(sorting.METRIC) and not metric:
+        raise Invalid([FieldError("metric", "Name the metric to sort by.")])
     found = jobs.page(
         request.user,
         status=status,
@@ -60,6 +102,8 @@ def list_jobs(
         owner=owner,
         cluster=cluster,
         search=search,
+        tag=tag,
+        order=sorting.Order.read(sort, metric=metric),
         cursor=cursor,
         limit=limit,
     )
@@ -133,6 +177,35 @@ def delete_job(request: SignedIn, job_id: int) -> Status[None]:
     """Of one that has ended, with its curves, logs, files and the checkpoints in Trainyard's store."""
     deleting.delete_job(job_id=job_id, by=request.user)
     return Status(204, None)
+
+
+@router.post("/jobs/bulk", response={200: BulkDone, **PROBLEMS}, summary="Do one thing to many jobs", throttle=WRITES)
+def change_many(request: SignedIn, body: Bulk) -> dict[str, Any]:
+    """Each job for itself: what cannot be done to one hinders none of the others."""
+    outcomes = bulk.carry_out(action=body.action, job_ids=body.jobs, by=request.user, tag=body.tag)
+    return {
+        "done": [each.job_id for each in outcomes if not each.why_not],
+        "refused": [{"job": each.job_id, "why": each.why_not} for each in outcomes if each.why_not],
+    }
+
+
+@router.put("/jobs/{int:job_id}/tags", response={200: shapes.Job, **PROBLEMS}, summary="Set its tags", throttle=WRITES)
+def set_tags(request: SignedIn, job_id: int, body: Tags) -> JobSummary:
+    """These, and no others."""
+    labels.set_tags(job_id=job_id, tags=body.tags, by=request.user)
+    return _told(request, job_id)
+
+
+@router.get("/jobs/{int:job_id}/notes", response={200: Notes, **PROBLEMS}, summary="Its notes")
+def get_notes(request: SignedIn, job_id: int) -> rows.Job:
+    """What people wrote about it."""
+    return jobs.get(request.user, job_id)
+
+
+@router.put("/jobs/{int:job_id}/notes", response={200: Notes, **PROBLEMS}, summary="Write its notes", throttle=WRITES)
+def set_notes(request: SignedIn, job_id: int, body: Notes) -> rows.Job:
+    """In place of those that it has."""
+    return labels.set_notes(job_id=job_id, notes=body.notes, by=request.user)
 
 
 @router.get("/jobs/{int:job_id}/replicas", response={200: list[shapes.Replica], **PROBLEMS}, summary="Its processes")

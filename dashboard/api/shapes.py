@@ -138,6 +138,7 @@ class Job(Schema):
     epoch: int
     epochs: int
     metrics: dict[str, Number] = Field(description="Of the last epoch: `loss` is its mean, not the last step's.")
+    tags: list[str]
     remaining_s: float | None
     priority: int
     retry_of: int | None = Field(description="The job of which this is a retry.")
@@ -149,7 +150,7 @@ class Job(Schema):
 
 
 class JobPage(Schema):
-    """Jobs, newest first. `next` is the `cursor` of the page behind; null on the last."""
+    """Jobs in the order asked for. `next` is the `cursor` of the page behind; null on the last."""
 
     items: list[Job]
     next: int | None

@@ -41,6 +41,13 @@ def word(status: str) -> str:
 
 
 @register.filter
+def metric_name(name: str) -> str:
+    """A metric as people say it: val_accuracy is Val accuracy."""
+    text = str(name).replace("_", " ")
+    return text[:1].upper() + text[1:]
+
+
+@register.filter
 def replica_name(value: object) -> str:
     """`worker:0` as people say it: worker 0."""
     return str(value).replace(":", " ")

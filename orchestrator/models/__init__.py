@@ -2,6 +2,7 @@
 
 from orchestrator.models.accounts import ApiToken, User, UserRole, digest_of
 from orchestrator.models.jobs import Artifact, Attempt, Checkpoint, Code, Job, Replacement, Replica
+from orchestrator.models.listing import JobMetric, JobTag
 from orchestrator.models.machines import Cluster, JoinToken, Node
 from orchestrator.models.records import Command, Cursor, Event, LogChunk, SeriesBlock, ServiceBeat
 from orchestrator.models.trials import Preflight, ProbedNode
@@ -17,6 +18,8 @@ __all__ = [
     "Cursor",
     "Event",
     "Job",
+    "JobMetric",
+    "JobTag",
     "JoinToken",
     "LogChunk",
     "Node",

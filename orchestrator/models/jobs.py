@@ -36,7 +36,9 @@ class Job(models.Model):
     `status` moves only through `services/transitions.py`. `cause` and `reason` say why it ended or is ending; the
     final status is derived from the cause. `waiting_for` says why a submitted job cannot be placed yet. `revision`
     grows with every change that pages show. `attempt` 0 means never launched. Before `not_before` it is not launched.
-    `requeue` marks a pause for the cluster's sake: it goes back into the queue by itself.
+    `requeue` marks a pause for the cluster's sake: it goes back into the queue by itself. `tags` and `notes` are
+    people's own words about it; `sketch` is the small curve of its loss (`domain/sketch.py`). Lists find jobs by
+    copies of `tags` and `metrics` (`models/listing.py`).
     """
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs")
@@ -60,6 +62,9 @@ class Job(models.Model):
     epoch = models.PositiveIntegerField(default=0)
     epochs = models.PositiveIntegerField(default=0)
     metrics = models.JSONField(default=dict)
+    sketch = models.JSONField(default=list, blank=True)
+    tags = models.JSONField(default=list, blank=True)
+    notes = models.TextField(blank=True)
     retry_of = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="retries")
     created_at = models.DateTimeField(auto_now_add=True)
     not_before = models.DateTimeField(null=True, blank=True)
@@ -73,6 +78,7 @@ class Job(models.Model):
             models.Index(fields=["owner", "-id"], name="job_by_owner"),
             models.Index(fields=["cluster", "-id"], name="job_by_cluster"),
             models.Index(fields=["strategy", "-id"], name="job_by_strategy"),
+            models.Index(fields=["name", "-id"], name="job_by_name"),
             models.Index(fields=["ended_at", "status"], name="job_by_end"),
         ]
 

@@ -15,13 +15,15 @@ from django.db.models import Count, Exists, Model, OuterRef, Prefetch, Q, QueryS
 
 from orchestrator.domain.lifecycle import LIVE_JOB
 from orchestrator.domain.words import storable
-from orchestrator.models import Artifact, Attempt, Event, Job, Replica, User
+from orchestrator.models import Artifact, Attempt, Event, Job, JobTag, Replica, User
+from orchestrator.queries import sorting
 from orchestrator.queries.errors import NotFound
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import JobStatus
 
 PAGE_LIMIT = 200
 EVENTS_LIMIT = 2000
+ID_MAX = 2**63 - 1
 _ID_SEARCH = re.compile(r"(?:j-|#)?(\d{1,18})", re.IGNORECASE)
 _REPLICA_NAME = re.compile(r"(?P<role>\w+):(?P<index>\d{1,8})(?:\.(?P<incarnation>\d{1,8}))?", re.ASCII)
 
@@ -30,9 +32,10 @@ Person = User | AnonymousUser
 
 
 class Page(NamedTuple):
-    """One page of jobs, newest first; `next` is the cursor of the page behind it, None on the last.
+    """One page of jobs; `next` is the cursor of the page behind it, None on the last.
 
-    `newer` is what to give as `after` for the page before it, None on the first.
+    Newest first, a cursor is an id, and `newer` what to give as `after` for the page before it, None on the first. In
+    another order, both are cursors, which count the jobs before a page.
     """
 
     items: list[Job]
@@ -63,21 +66,27 @@ def page(
     owner: str = "",
     cluster: str = "",
     search: str = "",
+    tag: str = "",
+    order: sorting.Order | None = None,
     cursor: int | None = None,
     after: int | None = None,
     limit: int = 50,
 ) -> Page:
-    """Jobs with id below `cursor` (or the nearest above `after`), newest first. Empty filters do not filter; `search`
-    is part of a name, or an id."""
+    """Jobs with id below `cursor` (or the nearest above `after`), newest first, or those behind the first `cursor` ones
+    in another `order`. Empty filters do not filter; `search` is part of a name, a tag, or an id."""
     jobs = _listed(user)
-    if "\0" in f"{strategy}{owner}{cluster}":
+    if "\0" in f"{strategy}{owner}{cluster}{tag}":
         return Page([], None)  # nothing is called so, and PostgreSQL will not even look
     wanted = {"status__in": list(status), "strategy": strategy, "owner__username": owner, "cluster__name": cluster}
+    wanted["tag_rows__word"] = tag
     jobs = jobs.filter(**{column: value for column, value in wanted.items() if value})
     if search := storable(search).strip():
         by_id = _ID_SEARCH.fullmatch(search)
-        jobs = jobs.filter(Q(name__icontains=search) | (Q(pk=int(by_id[1])) if by_id else Q()))
+        tagged = Q(pk__in=JobTag.objects.filter(word=search.lower()).values("job"))
+        jobs = jobs.filter(Q(name__icontains=search) | tagged | (Q(pk=int(by_id[1])) if by_id else Q()))
     size = min(max(limit, 1), PAGE_LIMIT)
+    if order is not None:
+        return _ordered(jobs, order, skip=min(cursor or 0, sorting.DEEPEST), size=size)
     if after is not None:
         found = list(jobs.filter(pk__gt=after).order_by("pk")[: size + 1])
         items = found[size - 1 :: -1] if len(found) > size else found[::-1]
@@ -89,6 +98,29 @@ def page(
     items = found[:size]
     newer = items[0].pk if cursor is not None and items and jobs.filter(pk__gt=items[0].pk).exists() else None
     return Page(items, items[-1].pk if len(found) > size else None, newer)
+
+
+def _ordered(jobs: QuerySet[Job], order: sorting.Order, *, skip: int, size: int) -> Page:
+    found = sorting.ids(jobs, order, skip=skip, limit=size + 1)
+    rows = jobs.in_bulk(found[:size])
+    goes_on = len(found) > size and skip + size <= sorting.DEEPEST
+    return Page(
+        [rows[pk] for pk in found[:size] if pk in rows],
+        skip + size if goes_on else None,
+        max(skip - size, 0) if skip else None,
+    )
+
+
+def many(user: Person, job_ids: Iterable[int]) -> list[Job]:
+    """Those of the jobs that there are, in this order, each once."""
+    wanted = [pk for pk in dict.fromkeys(job_ids) if 0 < pk <= ID_MAX]
+    found = _listed(user).in_bulk(wanted)
+    return [found[pk] for pk in wanted if pk in found]
+
+
+def metric_names(user: Person) -> list[str]:
+    """The names of the metrics that jobs have, for the choice of a column."""
+    return sorting.metric_names() if shown_to(user, Job.objects.all()).exists() else []
 
 
 def recent(user: Person, *, limit: int = 8, live: bool | None = None) -> list[Job]:
@@ -198,6 +230,7 @@ class JobSummary:
     epoch: int
     epochs: int
     metrics: dict[str, Any]
+    tags: list[str]
     owner: str
     priority: int
     retry_of: int | None

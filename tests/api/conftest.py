@@ -31,6 +31,11 @@ class Program:
         data = body if isinstance(body, str) else json.dumps({} if body is None else body)
         return self.client.post("/api/v1" + path, data, content_type="application/json", headers=self.headers)
 
+    def put(self, path: str, body: Any) -> HttpResponse:
+        """PUT of JSON."""
+        data = json.dumps(body)
+        return self.client.put("/api/v1" + path, data, content_type="application/json", headers=self.headers)
+
     def delete(self, path: str) -> HttpResponse:
         """DELETE."""
         return self.client.delete("/api/v1" + path, headers=self.headers)

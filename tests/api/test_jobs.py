@@ -345,3 +345,27 @@ def test_printed_lines_are_offered_and_drawn(member: User, calls_as: Caller) -> 
     drawn = program.post(f"/jobs/{job.pk}/printed", {"names": "loss"})
     assert (drawn.status_code, drawn.json()["metrics"]) == (200, {"loss": "NaN"})
     assert program.post(f"/jobs/{job.pk}/printed", {"names": "loss"}).status_code == 409
+
+
+def test_many_jobs_are_tagged_found_and_sorted(member: User, viewer: User, calls_as: Caller) -> None:
+    program = calls_as(member)
+    jobs = [make_job(owner=member, name=name, metrics={"acc": value}) for name, value in (("a", 0.2), ("b", 0.8))]
+    for job in jobs:
+        job.metric_rows.create(name="acc", value=job.metrics["acc"])
+    body = {"action": "tag", "jobs": [*(job.pk for job in jobs), 99], "tag": "North"}
+    assert program.post("/jobs/bulk", body).json() == {
+        "done": [job.pk for job in jobs],
+        "refused": [{"job": 99, "why": "There is no such job (any more)."}],
+    }
+    found = program.get("/jobs?tag=north&sort=metric&metric=acc&limit=1").json()
+    assert ([job["name"] for job in found["items"]], found["next"]) == (["a"], 1)
+    assert [job["tags"] for job in found["items"]] == [["north"]]
+    assert program.get("/jobs?sort=-metric").json()["errors"][0]["field"] == "metric"
+    assert program.get("/jobs?sort=spec").status_code == 422
+    assert program.put(f"/jobs/{jobs[0].pk}/tags", {"tags": []}).json()["tags"] == []
+    assert program.put(f"/jobs/{jobs[0].pk}/notes", {"notes": "why"}).json() == {"notes": "why"}
+    assert program.get(f"/jobs/{jobs[0].pk}/notes").json() == {"notes": "why"}
+    assert calls_as(viewer).put(f"/jobs/{jobs[0].pk}/notes", {"notes": ""}).status_code == 403
+    many = {"action": "stop", "jobs": list(range(1, 10_001))}
+    assert "At most 200 jobs" in program.post("/jobs/bulk", many).json()["detail"]
+    assert program.post("/jobs/bulk", {"action": "burn", "jobs": [1]}).status_code == 422

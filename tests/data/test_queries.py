@@ -33,6 +33,7 @@ SUMMARY_FIELDS = (
     "epoch",
     "epochs",
     "metrics",
+    "tags",
     "owner",
     "priority",
     "retry_of",

@@ -107,6 +107,19 @@ def test_jobs_of_one_batch_move_in_one_update(
     assert list(Job.objects.order_by("pk").values_list("step", flat=True)) == list(range(2, 14))
 
 
+def test_lists_find_what_a_job_reached_and_draw_its_loss(agent: FakeAgent, step: Step) -> None:
+    agent.say(points([3.0]), points([2.0], first=2), Summary(at=NOW_S, epoch=1, metrics={"loss": 0.5, "acc": 0.9}))
+    agent.send()
+    step()
+    agent.say(Summary(at=NOW_S, epoch=2, metrics={"loss": math.nan, "acc": 0.95}))
+    agent.send()
+    step()
+    job = agent.replica.job
+    job.refresh_from_db()
+    assert dict(job.metric_rows.values_list("name", "value")) == {"loss": None, "acc": 0.95}
+    assert [value for _, value in job.sketch] == [3.0, 2.0]
+
+
 def test_hostile_numbers_and_names_are_bounded(agent: FakeAgent, step: Step) -> None:
     agent.say(
         Progress(at=NOW_S, step=2**64 - 1, total_steps=-5, epoch=2**40, epochs=-1),

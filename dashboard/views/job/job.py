@@ -18,7 +18,7 @@ from orchestrator.queries.rows import Job
 from orchestrator.services import artifacts
 from orchestrator.services.checkpoints import checkpoint_store
 from orchestrator.services.errors import Conflict, Invalid, words_of
-from orchestrator.services.jobs import deleting, printed
+from orchestrator.services.jobs import deleting, labels, printed
 from orchestrator.services.jobs import jobs as job_services
 
 LINES_PRINTED = 100
@@ -93,6 +93,18 @@ def job_retry(request: SignedIn, job_id: int) -> HttpResponse:
         messages.warning(request, str(refused))
         return redirect("job", job_id)
     return redirect("job", again.pk)
+
+
+@require_POST
+@page
+def job_words(request: SignedIn, job_id: int) -> HttpResponse:
+    """Tags and notes: both as they were written, or neither."""
+    tags = request.POST.get("tags", "").replace(",", " ").split()
+    try:
+        labels.set_words(job_id=job_id, tags=tags, notes=request.POST.get("notes", ""), by=request.user)
+    except Invalid as refused:
+        messages.warning(request, words_of(refused))
+    return redirect("job", job_id)
 
 
 @require_POST

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from dashboard.templatetags.trainyard import duration, headline
 from orchestrator.domain.gang.reasons import sentence_in
 from orchestrator.domain.lifecycle import TERMINAL_JOB
+from orchestrator.domain.sketch import drawn
 from orchestrator.queries.jobs import first_at_work, progress_of, remaining_s
 from orchestrator.queries.rows import Job, Replica
 from worker_agent.protocol.causes import MISSING_MODULE, Blame, row_of
@@ -25,7 +26,8 @@ class JobRow:
     job: Job
     percent: float | None
     remaining_s: float | None
-    loss: object
+    value: object
+    curve: list[float]
     note: str
     devices: int
     began: datetime | None
@@ -33,8 +35,8 @@ class JobRow:
     lasted: str
 
     @classmethod
-    def of(cls, job: Job, *, now: datetime | None = None) -> "JobRow":
-        """From a job with owner and cluster at hand."""
+    def of(cls, job: Job, *, now: datetime | None = None, metric: str = "loss") -> "JobRow":
+        """From a job with owner and cluster at hand; `value` is what it reached of that metric."""
         now = now or datetime.now(UTC)
         progress = progress_of(job)
         waiting = job.status == JobStatus.SUBMITTED
@@ -46,7 +48,8 @@ class JobRow:
             job=job,
             percent=None if progress is None else progress * 100,
             remaining_s=remaining_s(job, now=now),
-            loss=job.metrics.get("loss"),
+            value=job.metrics.get(metric),
+            curve=drawn(job.sketch),
             note=note,
             devices=device_count(job.typed_spec),
             began=began,

@@ -21,6 +21,7 @@ from orchestrator.models import Attempt, Checkpoint, Job, Replacement, Replica
 from orchestrator.services import outbox, transitions
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.checkpoints.checkpoint_registry import NotThere
+from orchestrator.services.gang import figures
 from orchestrator.services.gang.launching import launch
 from worker_agent.protocol.states import Cause, ReplicaStatus
 
@@ -134,6 +135,7 @@ def _go_back(job: Job, entry: Replacement, begin: Checkpoint | None) -> None:
         revision=F("revision") + 1,
     )
     job.refresh_from_db()
+    figures.renew(job)
     transitions.announce_job(job)
 
 

@@ -3,12 +3,16 @@ this."""
 
 import json
 import logging
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from orchestrator import live
+from orchestrator.domain.sketch import extended
 from orchestrator.domain.words import storable
 from orchestrator.models import Job, Replica
+from orchestrator.series import Curve
+from orchestrator.services.gang import figures
 from orchestrator.services.intake.bulk import update_rows
 from orchestrator.services.transitions import announce_job, announce_replicas
 from worker_agent.protocol.job.gang_shape import has_chief, is_leader
@@ -23,15 +27,20 @@ FACTS_BYTES = 65_536
 METRICS_PER_JOB = 100
 METRIC_NAME_CHARS = 200
 COUNTS = {"step": STEP_MAX, "total_steps": STEP_MAX, "epoch": COUNT_MAX, "epochs": COUNT_MAX}
-COLUMNS = (*COUNTS, "metrics")
+COLUMNS = (*COUNTS, "metrics", "sketch")
+Said = tuple[Replica, Sequence[Progress | Summary], Curve | None]
 
 
-def store_progress(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], *, now: datetime) -> None:
-    """Move these replicas and their jobs forward and announce the jobs. An earlier attempt's replicas move no job."""
+def store_progress(said: Sequence[Said], *, now: datetime) -> None:
+    """Move these replicas and their jobs forward and announce the jobs. An earlier attempt's replicas move no job.
+
+    Each replica comes with its new points of the loss, if there are any: those of the leader are sketched.
+    """
     _move(said, now)
     jobs: dict[int, Job] = {}
     with_chief: dict[int, bool] = {}
-    for replica, records in said:
+    reached: dict[int, set[str]] = defaultdict(set)
+    for replica, records, loss in said:
         if replica.attempt == replica.job.attempt and not replica.superseded:
             job = jobs.setdefault(replica.job_id, replica.job)
             if job.pk not in with_chief:
@@ -39,11 +48,14 @@ def store_progress(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]],
             leads = is_leader(replica.role, replica.index, has_chief=with_chief[job.pk])
             for record in records:
                 if leads or isinstance(record, Summary):
-                    _advance(job, record)
+                    reached[job.pk] |= _advance(job, record)
+            if leads and loss is not None:
+                job.sketch = extended(job.sketch, loss.steps.tolist(), loss.values.tolist())
     rows: dict[object, Sequence[object]] = {
         pk: (*(getattr(job, name) for name in COLUMNS), job.attempt) for pk, job in jobs.items()
     }
     revisions = update_rows(Job, rows, columns=COLUMNS, guard="attempt", counter="revision")
+    figures.copy({jobs[pk]: names for pk, names in reached.items() if pk in revisions})
     for pk, job in jobs.items():
         job.revision += 1
         if revisions.get(pk) != job.revision:  # somebody else has changed it since it was read
@@ -67,24 +79,27 @@ def store_facts(said: Sequence[tuple[Replica, Mapping[str, FactValue]]]) -> None
         announce_replicas(job_id)
 
 
-def _move(said: Sequence[tuple[Replica, Sequence[Progress | Summary]]], now: datetime) -> None:
+def _move(said: Sequence[Said], now: datetime) -> None:
     """Steps that replicas had not told before, and when they became known here."""
     moves: dict[object, Sequence[object]] = {}
-    for replica, records in said:
+    for replica, records, _ in said:
         steps = [_within(record.step, STEP_MAX) for record in records if isinstance(record, Progress)]
         if steps and (replica.step is None or max(steps) > replica.step):
             moves[replica.pk] = (max(steps), now, now)
     update_rows(Replica, moves, columns=("step", "stepped_at", "moved_at"))
 
 
-def _advance(job: Job, record: Progress | Summary) -> None:
-    """What a record adds to the job as read. Within an attempt nothing goes back."""
+def _advance(job: Job, record: Progress | Summary) -> set[str]:
+    """What a record adds to the job as read; the names of its metrics. Within an attempt nothing goes back."""
     for name, most in COUNTS.items():
         setattr(job, name, max(getattr(job, name), _within(getattr(record, name, 0), most)))
+    named = set()
     for name, value in record.metrics.items() if isinstance(record, Summary) else ():
         known = storable(name)[:METRIC_NAME_CHARS]
         if known in job.metrics or len(job.metrics) < METRICS_PER_JOB:
             job.metrics[known] = live.jsonable(value)
+            named.add(known)
+    return named
 
 
 def _within(number: int, most: int) -> int:

@@ -46,6 +46,8 @@ from worker_agent.protocol.reports import Records, ack_field
 logger = logging.getLogger(__name__)
 
 LIVE_POINTS = 2000
+# The series whose small curve stands in lists.
+LOSS = "loss"
 INT64_MAX = 2**63 - 1
 # Of replicas and jobs, what storing and announcing need; a batch is too frequent for whole rows.
 COLUMNS = (
@@ -114,7 +116,8 @@ def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
     for intake in news:
         _announce(intake, logs.get(intake.replica.pk, []))
     progress.store_facts([(intake.replica, intake.facts) for intake in news if intake.facts])
-    progress.store_progress([(intake.replica, intake.advances) for intake in news if intake.advances], now=now)
+    advanced = [(intake.replica, intake.advances, intake.curves.get(LOSS)) for intake in news]
+    progress.store_progress([each for each in advanced if each[1] or each[2]], now=now)
     for intake in news:
         _note_checkpoints(intake)
     for intake in news:

@@ -17,6 +17,8 @@ from orchestrator.services.gang import node_folders
 from orchestrator.services.jobs import jobs
 from worker_agent.protocol.states import JobStatus
 
+NOT_ENDED = "The job has not ended: stop it first."
+
 
 def delete_job(*, job_id: int, by: User) -> None:
     """Delete a job with its curves, logs, files and stored checkpoints; that it was there stays in the history.
@@ -28,7 +30,7 @@ def delete_job(*, job_id: int, by: User) -> None:
     with transaction.atomic():
         job = jobs.owned(job_id, by)
         if JobStatus(job.status) not in TERMINAL_JOB:
-            raise Conflict("The job has not ended: stop it first.")
+            raise Conflict(NOT_ENDED)
         if job.replicas.filter(held=True).exists():
             raise Conflict("A process of this job is still being ended: try again in a moment.")
         own = job.checkpoints.values_list("pk", flat=True)

@@ -18,6 +18,7 @@ from orchestrator.models import Attempt, Checkpoint, Cluster, Job, Node, Replica
 from orchestrator.services import fencing
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.checkpoints.checkpoint_registry import NotThere
+from orchestrator.services.gang import figures
 from orchestrator.services.gang.launching import launch
 from orchestrator.services.jobs.queue import Queue, why_not
 from orchestrator.services.nodes.cluster_snapshot import cluster_view
@@ -135,6 +136,8 @@ def _apply(
         epoch=own.epoch if own else 0,
         metrics=own.metrics if own else {},
     )
+    if number > 1:
+        figures.renew(job)
     attempt = Attempt.objects.create(
         job=job,
         number=number,

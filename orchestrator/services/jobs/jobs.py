@@ -62,7 +62,7 @@ def stop_job(*, job_id: int, by: User, now: datetime | None = None) -> Job:
         job = owned(job_id, by)
         status = JobStatus(job.status)
         if status in TERMINAL_JOB:
-            raise Conflict(f"The job has already ended: it {_ended_word(status)}.")
+            raise Conflict(already_ended(status))
         reason = f"Stopped by {by.get_username()}."
         if status in (JobStatus.SUBMITTED, JobStatus.PAUSED):
             move_job(
@@ -190,11 +190,16 @@ def _create(
 def changeable(job_id: int, by: User) -> Job:
     """The job, if this person may change it."""
     job = get(by, job_id)
+    require_change(job, by)
+    return job
+
+
+def require_change(job: Job, by: User) -> None:
+    """`Forbidden` where this person may not change the job."""
     if not by.may_run_jobs:
         raise Forbidden("Your role lets you look at jobs, not change them.")
     if not job.may_be_changed_by(by):
         raise Forbidden("Only its owner or an administrator may change this job.")
-    return job
 
 
 def owned(job_id: int, by: User) -> Job:
@@ -209,10 +214,15 @@ def _require_role_for_jobs(by: User) -> None:
 
 def _not_to_pause(status: JobStatus) -> str:
     if status in TERMINAL_JOB:
-        return f"The job has already ended: it {_ended_word(status)}."
+        return already_ended(status)
     if status is JobStatus.STOPPING:
         return "The job is being ended: it can no longer be paused."
     return f"Only a job that runs can be paused, and this one is {status.value}: stop it, or pause it once it runs."
+
+
+def already_ended(status: JobStatus) -> str:
+    """Why nothing can be done to a job that has come to this end."""
+    return f"The job has already ended: it {_ended_word(status)}."
 
 
 def _ended_word(status: JobStatus) -> str:

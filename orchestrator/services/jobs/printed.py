@@ -10,6 +10,7 @@ from orchestrator.live import jsonable
 from orchestrator.models import Job, LogChunk, Replica, User
 from orchestrator.services import transitions
 from orchestrator.services.errors import Conflict, FieldError, Invalid
+from orchestrator.services.gang import figures
 from orchestrator.services.jobs import jobs
 from worker_agent.protocol.job.gang_shape import has_chief, is_leader
 from worker_agent.protocol.job.printed import PrintedNumbers, names_in, problem_of
@@ -83,3 +84,4 @@ def _tell(job: Job, replica: Replica, curves: dict[str, series.Curve]) -> None:
     step = max(job.step, *(int(run.steps[-1]) for run in curves.values()))
     Job.objects.filter(pk=job.pk).update(metrics=job.metrics | last, step=step, revision=F("revision") + 1)
     job.refresh_from_db()
+    figures.copy({job: last})

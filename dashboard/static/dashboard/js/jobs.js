@@ -23,10 +23,38 @@ function paintRows() {
       if (bar) bar.value = job.progress * 100;
     }
     if (job.remaining_s != null) setText($("[data-live=eta]", row), span(job.remaining_s));
-    if (job.metrics.loss !== undefined) setText($("[data-live=loss]", row), figure(num(job.metrics.loss)));
+    const value = job.metrics[list().dataset.metric];
+    if (value !== undefined) setText($("[data-live=metric]", row), figure(num(value)));
   }
 }
 const paint = painter(paintRows);
+
+// The jobs that are selected: the bar below the table asks what to do with them. Without script it is always there.
+const bar = $("#bulk"),
+  picks = (root = document) => $$("input[name=jobs]", root),
+  picked = () => picks().filter((box) => box.checked);
+function count() {
+  const n = picked().length,
+    all = $("#pick-all");
+  bar.hidden = !n;
+  setText($("#picked"), `${n} selected`);
+  for (const b of $$("[data-least]", bar)) b.disabled = n < +b.dataset.least || n > +b.dataset.most;
+  if (!all) return;
+  all.hidden = false;
+  all.checked = n > 0 && n === picks().length;
+  all.indeterminate = n > 0 && !all.checked;
+}
+addEventListener("change", (e) => {
+  if (e.target.id === "pick-all") for (const box of picks()) box.checked = e.target.checked;
+  if (e.target.closest("#job-list")) count();
+});
+addEventListener("pageshow", count);
+count();
+// Rows that are printed anew keep their tick.
+function keepPicks(root) {
+  const had = new Set(picked().map((box) => box.value));
+  for (const box of picks(root)) box.checked = had.has(box.value);
+}
 
 const ids = (root) =>
   $$("tr[data-job]", root)
@@ -39,9 +67,11 @@ const renew = refresher(location.href, {
     const fresh = $("#job-list", page),
       same = ids(fresh) === ids(list());
     swap($("#job-statuses", page));
+    keepPicks(fresh);
     late = !same && held();
     if (same || late) swapAll($$("tr[data-job]", fresh));
     else swapAll([fresh, $("#job-pages", page)]);
+    count();
     paint();
   },
   pause: 400,

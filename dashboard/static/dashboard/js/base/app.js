@@ -123,6 +123,7 @@ addEventListener("keydown", (e) => {
     },
     j: () => step(1),
     k: () => step(-1),
+    x: () => $("input[type=checkbox]", document.activeElement.closest("tr") ?? document.createElement("tr"))?.click(),
     n: () => {
       const to = $("#palette")?.dataset.newJob;
       if (to) location.assign(to);
