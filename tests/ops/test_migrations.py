@@ -18,6 +18,7 @@ from tests.environment import ON_POSTGRES
 from worker_agent.protocol.codec import decode_command
 from worker_agent.protocol.commands import Launch, Stop
 from worker_agent.protocol.ending import Ending
+from worker_agent.protocol.job.gang_shape import has_chief
 from worker_agent.protocol.states import SAVED_CODE, Cause
 
 pytestmark = pytest.mark.django_db
@@ -136,6 +137,9 @@ def write_rows(apps: Any) -> None:
     write_restarted(then)
     write_replaced(then)
     write_preflights(then)
+    script = then.job("script", "succeeded")
+    script.spec |= {"kind": "script", "chief": False}
+    script.save()
 
 
 def write_running(then: Then) -> None:
@@ -280,3 +284,9 @@ def test_what_a_node_did_not_get_back_has_columns() -> None:
     assert [each.name for each in node.not_used] == ["CPU slot 0", "GPU 1", "port 20001"]
     assert (node.dirty_devices, node.dirty_ports) == ({0, 1}, {20001})
     assert node.not_used[0].replica == "worker 1"
+
+
+def test_a_script_under_parameter_servers_has_a_chief_as_before() -> None:
+    job = Job.objects.get(name="script")
+    assert job.typed_spec.chief is None
+    assert has_chief(job.typed_spec)
