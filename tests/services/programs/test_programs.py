@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.models import Code
 from orchestrator.queries.errors import NotFound
+from orchestrator.services.errors import FieldError
 from orchestrator.services.programs import programs
 from orchestrator.services.programs.programs import Program, Rejected
 from tests.factories import RECIPE, make_job, make_node, make_replica
@@ -180,6 +181,17 @@ def test_a_script_needs_no_functions_of_given_names(member):
     assert not program.script.serves
     broken = programs.resolve({"kind": "script", "code": {"filename": "go.py", "text": "def f(:\n"}}, by=member)
     assert "go.py, line 1: syntax error" in broken.errors[0].message
+
+
+@pytest.mark.parametrize("text", ["", "# to be written\n", '"""A docstring."""\n'])
+def test_a_script_that_does_nothing_is_refused(text, member):
+    """As text, as a file, and as the entry of an archive."""
+    archive = zip_of(("main.py", text.encode()), ("lib.py", b"print(1)"))
+    file = {"filename": "main.py", "content_base64": base64.b64encode(text.encode()).decode()}
+    for code in ({"filename": "main.py", "text": text}, file, upload(archive)["code"]):
+        outcome = programs.resolve({"kind": "script", "code": code}, by=member)
+        said = "main.py: this program does nothing: write one, or give the file that is to run"
+        assert outcome.errors == [FieldError("code", said)]
 
 
 def test_a_script_of_an_archive_is_named_by_its_entry(member):
