@@ -62,6 +62,8 @@ class PrintedNumbers:
 
     def feed(self, text: str, *, final: bool = False) -> list[Point]:
         """The points in a piece of output; the beginning of a line waits for its end, or for `final`."""
+        if self._pattern is None:
+            return []
         *lines, rest = (self._rest + text).split("\n")
         self._rest = "" if final else rest[:LINE_CHARS]
         points = map(self.read, [*lines, rest] if final else lines)
