@@ -16,6 +16,7 @@ from worker_agent.daemon.control_plane import NotFetched
 from worker_agent.daemon.core import Event, ReplicaEnded, ReplicaKey
 from worker_agent.daemon.journal import Journal
 from worker_agent.daemon.replica_runner import ReplicaRunner
+from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.protocol.commands import Launch, Stop
 from worker_agent.protocol.records import Exit
 from worker_agent.protocol.states import Cause
@@ -43,7 +44,7 @@ class Node:
             self.journal,
             code,
             unused,
-            unused,
+            Zygotes(folder, enabled=False),
             self.events.append,
             permitted=self._permitted,
             position_is_known=lambda key: key == KEY and self.knows,

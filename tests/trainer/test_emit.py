@@ -170,8 +170,10 @@ def test_a_flood_is_written_at_most_once_a_turn(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_process_that_says_nothing_is_not_woken_20_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = threading.Semaphore(0)
-    monkeypatch.setattr(emit.Pulse, "tell_what_lasts", lambda pulse: turns.release())
+    monkeypatch.setattr(emit, "LOOK_EVERY_S", 30.0)
     emitter = Emitter(Writes())
-    time.sleep(0.3)
-    assert not turns.acquire(blocking=False)
+    monkeypatch.setattr(emitter.pulse, "tell_what_lasts", turns.release)
+    assert not turns.acquire(timeout=0.3)
+    emitter.log(1, {"loss": 1.0})
+    assert turns.acquire(timeout=5)
     emitter.close()
