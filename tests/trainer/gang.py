@@ -101,8 +101,9 @@ class Zygote:
             env={**os.environ, "TF_ENABLE_ONEDNN_OPTS": "0", "CUDA_VISIBLE_DEVICES": "-1"},
         )
 
-    def wait_ready(self, timeout_s: float = 90.0) -> None:
-        wait_until(self._socket.exists, timeout_s, "the zygote is ready")
+    def wait_ready(self, timeout_s: float = 300.0) -> None:
+        wait_until(lambda: self._socket.exists() or self._process.poll() is not None, timeout_s, "the zygote is ready")
+        assert self._process.poll() is None, f"the zygote ended with {self._process.returncode}"
 
     def start(self, member: Member) -> int:
         """Fork a replica; the shim's pid."""
