@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from django.contrib import messages
-from django.http import HttpResponse, QueryDict
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from dashboard.requests import SignedIn
+from dashboard.requests import SignedIn, chosen
 from dashboard.views.answers import page
 from orchestrator.services.errors import Invalid, words_of
 from orchestrator.services.jobs import bulk
@@ -68,12 +68,6 @@ def job_bulk(request: SignedIn) -> HttpResponse:
         "danger": action in (Action.STOP, Action.DELETE),
     }
     return render(request, "dashboard/jobs/bulk.html", context, status=422 if wrong else 200)
-
-
-def chosen(asked: QueryDict) -> list[int]:
-    """The ids of `jobs=1,2` or `jobs=1&jobs=2`; what is no id is passed over."""
-    words = [word.strip() for given in asked.getlist("jobs") for word in given.split(",")]
-    return [int(word) for word in words if word.isascii() and word.isdecimal() and len(word) < 19]
 
 
 def _tell(request: SignedIn, action: Action, outcomes: Sequence[Outcome]) -> None:

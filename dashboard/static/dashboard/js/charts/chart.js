@@ -8,6 +8,7 @@ import { dotted, options } from "./options.js";
 import { FORMAT, X } from "./scales.js";
 import { band, lower, takeTurns, thin } from "./series.js";
 import { table } from "./table.js";
+import { picture, points } from "./tools.js";
 
 export const MOST_LINES = 8;
 const DRAWN = 600,
@@ -39,7 +40,7 @@ function zoom(sync, view) {
 }
 
 export class Chart {
-  // spec: {key, x: "step" | "clock", format, zero, log, sync, read() → [{label, s, x, y, dash, sparse}], starts() → [{x, label}]}
+  // spec: {key, x: a key of X, format, zero, log, sync, every: no bands, csv() → [{job, names}], read() → [{label, s, x, y, dash, sparse}], starts() → [{x, label}]}
   constructor(el, spec) {
     Object.assign(this, {
       el,
@@ -54,9 +55,18 @@ export class Chart {
       where: make("span", { class: "at" }),
     });
     this.title = $("h3", el).textContent;
-    this.plot.setAttribute("aria-label", `${this.title} by ${spec.x === "clock" ? "time" : "step"}`);
+    this.plot.setAttribute("aria-label", `${this.title} by ${X[spec.x].name.toLowerCase()}`);
     for (const b of $$("[data-tool]", el))
       b.onclick = () => this.set(b.dataset.tool, b.getAttribute("aria-pressed") !== "true");
+    const take = {
+      screen: () => (document.fullscreenElement ? document.exitFullscreen() : el.requestFullscreen()),
+      png: () => picture(this),
+      csv: spec.csv && (() => points(this.title, spec.csv())),
+    };
+    for (const b of $$("[data-take]", el)) {
+      b.onclick = take[b.dataset.take];
+      b.hidden = !b.onclick;
+    }
     this.whole = $("[data-whole]", el);
     this.whole.onclick = () => {
       this.zoom(null);
@@ -97,7 +107,7 @@ export class Chart {
   }
   lines() {
     let lines = this.spec.read().filter((l) => l.x.length);
-    this.banded = lines.length > MOST_LINES;
+    this.banded = lines.length > MOST_LINES && !this.spec.every;
     if (this.banded)
       lines = band(
         lines,

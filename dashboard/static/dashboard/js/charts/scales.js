@@ -1,5 +1,5 @@
 // How the values of a chart are written, on its axes and in its legend, by the format or the kind of axis that it names.
-import { bytes, clock, figure, group, seconds } from "../base/format.js";
+import { bytes, clock, figure, group, seconds, span } from "../base/format.js";
 
 const short = (v) => {
   const a = Math.abs(v);
@@ -20,6 +20,7 @@ export const FORMAT = {
   watts: { value: (v) => `${v.toFixed(0)} W`, axis: short },
   degrees: { value: (v) => `${v.toFixed(0)} °C`, axis: short },
 };
+const number = { axis: short, wide: 44, edge: 17 };
 const moment = (v) => new Date(v * 1000);
 // `edge` is the room at the right for half of the last label. Steps are whole. Less than a minute between two ticks needs seconds to tell them apart.
 export const X = {
@@ -39,4 +40,7 @@ export const X = {
     edge: 28,
     incrs: [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200],
   },
+  epoch: { ...number, value: (v) => v.toFixed(1), name: "Epoch" },
+  elapsed: { ...number, value: span, axis: span, name: "Time since the first point", wide: 60, edge: 28 },
+  examples: { ...number, value: group, name: "Examples" },
 };

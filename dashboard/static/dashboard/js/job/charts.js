@@ -153,6 +153,7 @@ export function jobCharts({ store, load, placeOf, nodeNames, coming, early }) {
       sync: x,
       read,
       starts,
+      csv: x === "step" && (() => [{ job: +$("[data-job]").dataset.job, names: [key, `val_${key}`] }]),
       changed: (tool, on) => remember(key, tool, on),
     });
     cards.set(key, chart);

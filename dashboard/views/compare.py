@@ -1,0 +1,179 @@
+"""Jobs side by side: what they reached, the settings that differ, their curves and the diff of their programs."""
+
+import difflib
+import io
+import json
+import math
+import zipfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from django.http import HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from dashboard.requests import SignedIn, chosen
+from dashboard.templatetags.trainyard import figure, metric_name
+from dashboard.views.job.settings import settings_of
+from dashboard.views.job.words import JobRow
+from orchestrator.live import jsonable
+from orchestrator.queries import comparing
+from orchestrator.queries import jobs as job_queries
+from orchestrator.queries.rows import Job
+
+MOST = 20
+AXES = (("step", "Step"), ("epoch", "Epoch"), ("elapsed", "Time"), ("examples", "Examples"))
+POINTS = 400
+COLOURS = 8
+DIFF_LINES = 400
+DIFF_BYTES = 200_000
+FALLS = frozenset({"loss", "error", "mse", "mae", "rmse", "mape", "perplexity", "crossentropy"})
+RISES = frozenset({"acc", "accuracy", "auc", "precision", "recall", "f1", "iou", "bleu", "r2"})
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of the table: a value for each job, whether they `differ`, and at which places the best ones are."""
+
+    label: str
+    values: list[str]
+    differ: bool
+    best: frozenset[int] = frozenset()
+
+    @property
+    def cells(self) -> list[tuple[str, bool, bool]]:
+        """(value, is the best, differs from that of the first job)."""
+        return [(value, place in self.best, value != self.values[0]) for place, value in enumerate(self.values)]
+
+
+@require_safe
+def compare(request: SignedIn) -> HttpResponse:
+    """The page. Its address names the jobs, and may be given to anybody who may see them."""
+    asked = list(dict.fromkeys(chosen(request.GET)))
+    wanted = asked[:MOST]
+    canonical = ",".join(map(str, wanted))
+    if wanted and len(request.GET.getlist("jobs")) > 1 and wanted == asked:
+        return redirect(f"{reverse('compare')}?{urlencode({'jobs': canonical}, safe=',')}")
+    jobs = job_queries.many(request.user, wanted)
+    found = {job.pk for job in jobs}
+    settings = _settings(jobs)
+    context = {
+        "jobs": [(job, place % COLOURS + 1) for place, job in enumerate(jobs)],
+        "ids": ",".join(str(job.pk) for job in jobs),
+        "missing": [pk for pk in wanted if pk not in found],
+        "left_out": len(asked) - len(wanted),
+        "most": MOST,
+        "results": _results(jobs),
+        "differing": [line for line in settings if line.differ],
+        "equal": [line for line in settings if not line.differ],
+        "diffs": _diffs(jobs),
+        "axes": AXES,
+    }
+    return render(request, "dashboard/compare/page.html", context)
+
+
+@require_safe
+def compare_curves(request: SignedIn) -> HttpResponse:
+    """The curves of the jobs, and what their x axes need."""
+    jobs = job_queries.many(request.user, chosen(request.GET)[:MOST])
+    found = comparing.curves(jobs, points=POINTS)
+    told = {
+        "jobs": [
+            {
+                "id": job.pk,
+                "steps_per_epoch": job.total_steps / job.epochs if job.total_steps and job.epochs else None,
+                "examples_per_step": job.spec.get("global_batch_size") or None,
+                "series": found[job.pk],
+            }
+            for job in jobs
+        ]
+    }
+    try:
+        text = json.dumps(told, allow_nan=False)
+    except ValueError:
+        text = json.dumps(jsonable(told), allow_nan=False)
+    return HttpResponse(text, content_type="application/json")
+
+
+def _results(jobs: Sequence[Job]) -> list[Line]:
+    rows = [JobRow.of(job) for job in jobs]
+    lines = [
+        _line("Steps", [str(figure(job.step)) if job.step >= 1000 else str(job.step) for job in jobs]),
+        _line("Time", [row.lasted for row in rows]),
+    ]
+    names = dict.fromkeys(name for job in jobs for name in job.metrics)
+    for name in names:
+        values = [job.metrics.get(name) for job in jobs]
+        lines.append(_line(metric_name(name), [str(figure(value)) for value in values], _best(name, values)))
+    return lines
+
+
+def _best(name: str, values: Sequence[object]) -> frozenset[int]:
+    """Where the best of a metric stands, none where nobody can tell which way is better, or where all are equal."""
+    words = set(name.lower().split("_"))
+    finite = {place: float(v) for place, v in enumerate(values) if isinstance(v, int | float) and math.isfinite(v)}
+    if bool(words & FALLS) == bool(words & RISES) or len(set(finite.values())) < 2:
+        return frozenset()
+    best = (min if words & FALLS else max)(finite.values())
+    return frozenset(place for place, value in finite.items() if value == best)
+
+
+def _settings(jobs: Sequence[Job]) -> list[Line]:
+    """By the declarations of the fields; where a job says nothing, the default holds."""
+    asked = [dict(settings_of(job)) for job in jobs]
+    labels = dict.fromkeys(label for each in asked for label in each)
+    return [_line(label, [each.get(label, "default") for each in asked]) for label in labels]
+
+
+def _line(label: str, values: list[str], best: frozenset[int] = frozenset()) -> Line:
+    return Line(label, values, len(set(values)) > 1, best)
+
+
+def _diffs(jobs: Sequence[Job]) -> list[dict[str, object]]:
+    """How each other program differs from that of the first job; jobs with the same program share one."""
+    if not jobs:
+        return []
+    first, others = jobs[0], dict[str, list[Job]]()
+    for job in jobs[1:]:
+        if job.code_id != first.code_id:
+            others.setdefault(job.code_id, []).append(job)
+    base = _files(first) if others else {}
+    return [{"jobs": each, "lines": _diff(base, _files(each[0]))} for each in others.values()]
+
+
+def _files(job: Job) -> dict[str, bytes]:
+    """The files of a program by name; of large ones the check sum stands for the content."""
+    content = bytes(job.code.content)
+    if not job.code.archive:
+        return {"": content}
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return {info.filename: f"check sum {info.CRC:08x}".encode() for info in archive.infolist()}
+    except zipfile.BadZipFile:
+        return {}
+
+
+def _diff(a: Mapping[str, bytes], b: Mapping[str, bytes]) -> list[tuple[str, str]]:
+    """Lines with their kind: `add`, `del`, `at` or nothing. Of archives: which files came, went or changed."""
+    if a.keys() == b.keys() == {""}:
+        if max(len(a[""]), len(b[""])) > DIFF_BYTES:
+            return [("at", "These programs are too large to be compared line by line.")]
+        before, after = (each[""].decode("utf-8", "replace").splitlines() for each in (a, b))
+        return _bounded(difflib.unified_diff(before, after, lineterm="", n=2))
+    changed = [f"~ {name}" for name in sorted(a.keys() & b.keys()) if a[name] != b[name]]
+    gone = [f"- {name or 'one file'}" for name in sorted(a.keys() - b.keys())]
+    return _bounded([*changed, *gone, *(f"+ {name or 'one file'}" for name in sorted(b.keys() - a.keys()))])
+
+
+def _bounded(lines: Iterable[str]) -> list[tuple[str, str]]:
+    kinds = {"+": "add", "-": "del", "@": "at"}
+    shown: list[tuple[str, str]] = []
+    for line in lines:
+        if line.startswith(("---", "+++")):
+            continue
+        if len(shown) == DIFF_LINES:
+            return [*shown, ("at", f"The rest is left out after {DIFF_LINES} lines.")]
+        shown.append((kinds.get(line[:1], ""), line))
+    return shown
