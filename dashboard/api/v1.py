@@ -6,6 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest
 from ninja import NinjaAPI
+from ninja.openapi.docs import Swagger
 from ninja.renderers import BaseRenderer
 from ninja.responses import NinjaJSONEncoder
 
@@ -43,8 +44,15 @@ class Api(NinjaAPI):
         return document
 
 
+class Docs(Swagger):
+    """Swagger's page in a frame of ours. Links within its buttons are off: nothing could be said of both."""
+
+    template = "dashboard/api/docs.html"
+
+
 api = Api(
     title="Trainyard",
+    docs=Docs(settings={"deepLinking": False, "syntaxHighlight": False}),
     version="1",
     description="Jobs, machines and recipes. Send `Authorization: Bearer <token>` with a token of your account page.",
     auth=[Token(), Session()],
