@@ -112,6 +112,14 @@ def test_of_a_script_nobody_knows_what_it_does_between_its_steps(told: Told) -> 
     assert told.facts("longest_step_s") == []
 
 
+def test_nor_what_a_callback_does_at_each_batch(told: Told) -> None:
+    told.pulse.note([Phase(at=0.0, name="building")])
+    for _ in range(2 * STEPS_SEEN):
+        told.step(0.2)
+        told.pulse.does_more()
+    assert told.facts("longest_step_s") == []
+
+
 def test_what_comes_before_building_is_no_gap(told: Told) -> None:
     told.clock.now += 500.0
     told.pulse.note([Phase(at=0.0, name="rendezvous")])

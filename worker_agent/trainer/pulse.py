@@ -69,6 +69,11 @@ class Pulse:
         """The activity gets on."""
         self._has_moved = True
 
+    def does_more(self) -> None:
+        """Between this step and the next, the program does something of its own: who knows how long that may take."""
+        with self._lock:
+            self._only_stepped = False
+
     def note(self, records: Sequence[Record]) -> None:
         """What the process says now: the time since its last step is compared with the longest so far."""
         # From there on a recipe's first step is awaited.

@@ -134,10 +134,8 @@ class Training:
     def _begin(self, count: int) -> None:
         """One more call, and what has ended meanwhile."""
         in_epoch = self._begun % self._size.steps_per_epoch
-        if self._per_step:
-            with self._emitter.pulse.during(PhaseName.CALLBACKS):
-                for place in range(in_epoch, in_epoch + count):
-                    self._callbacks.on_train_batch_begin(place)
+        for place in range(in_epoch, in_epoch + count) if self._per_step else ():
+            self._callbacks.on_train_batch_begin(place)
         self._begun += count
         self._take_in(self._engine.steps.begin(count, self._pace.wish(pause=self._stop.saves)))
 
@@ -157,9 +155,9 @@ class Training:
                 self._emitter.log(self._done, execution.scalars)
             self._report.execution(first_step=self._done - len(losses) + 1, losses=losses, seconds=seconds)
             if self._per_step:
-                with self._emitter.pulse.during(PhaseName.CALLBACKS):
-                    for place, loss in enumerate(losses, start=in_epoch):
-                        self._callbacks.on_train_batch_end(place, {"loss": loss})
+                self._emitter.pulse.does_more()
+            for place, loss in enumerate(losses, start=in_epoch) if self._per_step else ():
+                self._callbacks.on_train_batch_end(place, {"loss": loss})
 
     def _save(self, metrics: dict[str, float], *, pauses: bool) -> None:
         """Nothing is under way, so the variables are those after exactly so many steps."""
