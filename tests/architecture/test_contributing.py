@@ -10,6 +10,7 @@ from textwrap import dedent
 import pytest
 
 from tests.environment import ROOT, child_environment
+from worker_agent.protocol.job.job_spec import FIELDS
 
 PLACES_MAX = 3
 COPIED = ("dashboard", "orchestrator", "worker_agent", "trainyard", "docs", "scripts", "examples")
@@ -60,6 +61,13 @@ def answer(copy: Path, *arguments: str) -> str:
     )
     assert asked.returncode == 0, asked.stderr
     return asked.stdout
+
+
+def test_the_words_of_a_choice_are_where_the_list_says() -> None:
+    section = (ROOT / "CONTRIBUTING.md").read_text().partition("## Add a field of a job\n")[2].partition("\n## ")[0]
+    own = {row.type.__module__ for row in FIELDS.values() if row.options} - {"worker_agent.protocol.states"}
+    assert own == {"worker_agent.protocol.job.choices"}
+    assert all(f"`{module.replace('.', '/')}.py`" in section for module in own)
 
 
 def test_everything_knows(followed: tuple[str, Path]) -> None:

@@ -133,7 +133,7 @@ def assert_charted_is_stored(page: Page, stack: Stack, job_id: int) -> None:
 
 
 # How far the page has shifted since it was opened, as a browser counts it: by how much, when, and what.
-SHIFTS = """() => new Promise((told) => new PerformanceObserver((list) => told(
+SHIFTS = """() => new Promise((told) => setTimeout(told, 1000, []) && new PerformanceObserver((list) => told(
   list.getEntries().filter((each) => !each.hadRecentInput).map((each) => [each.value, Math.round(each.startTime),
     each.sources.map(({ node, previousRect, currentRect }) =>
       [node?.id || node?.className || node?.textContent || "gone", previousRect.y, currentRect.y])])

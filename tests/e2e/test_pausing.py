@@ -1,12 +1,14 @@
 """A person pauses a job in the browser: it saves, its devices are free, and resumed it goes on with the next step.
 
-A script that begins anew has one log and two lines in a chart, live and after a reload.
+From its submission to its end a job's page does not move, also when the job fails or is stopped. A script that begins
+anew has one log and two lines in a chart, live and after a reload.
 """
 
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.e2e.stack import Stack, until
+from tests.e2e.test_browser import SHIFTS
 
 pytestmark = [pytest.mark.stack, pytest.mark.tf, pytest.mark.browser]
 
@@ -83,3 +85,42 @@ def test_a_script_that_begins_anew_hides_nothing(browser: Browser, stack: Stack)
         expect(page.locator(".ty-subnav [data-attempt]")).to_have_value("1")
     page.close()
     stack.post(f"/jobs/{job['id']}/stop")
+
+
+LOOP = """
+import time, trainyard
+for step in range({steps}):
+    trainyard.log(step, loss=1 / (step + 1))
+    time.sleep(0.05)
+import no_such_package_anywhere
+"""
+
+
+@pytest.mark.parametrize(("action", "end"), [("", "Failed"), ("pause", "Paused"), ("stop", "Stopped")])
+def test_nothing_moves(browser: Browser, stack: Stack, action: str, end: str) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"{stack.url}/sign-in/")
+    page.get_by_label("Name").fill(stack.username)
+    page.locator("[name=password]").fill(stack.password)
+    page.locator("[name=password]").press("Enter")
+    page.wait_for_url(f"{stack.url}/")
+    code = {"filename": "train.py", "text": LOOP.format(steps=10**6 if action else 60)}
+    job = stack.submit(recipe=None, epochs=None, kind="script", strategy="one_device", code=code)
+    page.goto(f"{stack.url}/jobs/{job['id']}/")
+    head = page.locator("#job-head")
+    if action:
+        expect(page.locator('[data-chart="loss"] canvas')).to_be_visible(timeout=120_000)
+        stack.post(f"/jobs/{job['id']}/{action}")
+    expect(head.get_by_text(end, exact=True)).to_be_visible(timeout=120_000)
+    page.wait_for_timeout(1000)
+    shifts = page.evaluate(SHIFTS)
+    assert sum(each[0] for each in shifts) <= 0.02, sorted(shifts)[-3:]
+    if not action:
+        expect(page.get_by_text("Add the package of no_such_package_anywhere to Packages.")).to_be_visible()
+        page.get_by_label("More actions").click()
+        page.get_by_role("button", name="Delete job…").click()
+        page.keyboard.press("Escape")
+        expect(page.get_by_label("More actions")).to_be_focused()
+        page.get_by_role("link", name="Edit and start").click()
+        expect(page.locator("#f-requirements")).to_be_focused()
+    page.close()

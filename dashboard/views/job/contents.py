@@ -32,6 +32,8 @@ SPARK_POINTS = 60
 RATES = ("loss", "examples_per_s", "step_time_ms", "steps_per_s")
 SHARES = ("accuracy", "acc")
 TOLD_BY_SCRIPT = 4
+# What a person asked for: the row of the job's progress says what has come of it.
+WISHED = (JobStatus.PAUSING, JobStatus.PAUSED, JobStatus.STOPPING, JobStatus.STOPPED)
 # The page hands both to `js/job/log.js`, so they are written as both languages read them.
 # What TensorFlow's estimator says of graphs that DTensor has not split yet is no error, whatever its letter.
 ERROR_LINE = re.compile(
@@ -80,6 +82,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
         "devices": device_count(job.typed_spec),
         "nodes_used": len({replica.node_name for replica in gang}),
         "over": over,
+        "said": job.status in WISHED,
         "can_stop": changeable and not over and job.status != JobStatus.STOPPING,
         "first_step": first_step,
         "grace_s": round(settings.STOP_GRACE_S),

@@ -10,6 +10,11 @@ const open = (id) => {
   const d = document.getElementById(id);
   if (d && !d.open) d.showModal();
 };
+// A browser gives the focus back to the button that opened a dialog; one in a menu, which is closed now, to its menu.
+const back = (d, opener) => {
+  const menu = opener.closest("details.ty-menu");
+  if (menu) d.addEventListener("close", () => $("summary", menu).focus(), { once: true });
+};
 function theme() {
   root.dataset.bsTheme = root.dataset.bsTheme === "dark" ? "light" : "dark";
   localStorage.setItem("ty-theme", root.dataset.bsTheme);
@@ -42,6 +47,7 @@ addEventListener("click", (e) => {
   if (d.open) {
     e.preventDefault();
     open(d.open);
+    back(document.getElementById(d.open), b);
   }
   if ("close" in d) b.closest("dialog")?.close();
   if (d.copy)

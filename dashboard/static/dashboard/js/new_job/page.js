@@ -170,13 +170,16 @@ form.addEventListener("focusout", (e) => {
 });
 // A line of the list leads to its field, and unfolds the part that it is in.
 addEventListener("click", (e) => {
-  const name = e.target.closest("[data-error]")?.dataset.error,
-    place = name && $(`[data-field="${CSS.escape(name)}"]`, form);
-  if (!place) return;
-  e.preventDefault();
+  const name = e.target.closest("[data-error]")?.dataset.error;
+  if (name && lead(name)) e.preventDefault();
+});
+function lead(name) {
+  const place = $(`[data-field="${CSS.escape(name)}"]`, form);
+  if (!place) return false;
   place.closest("details")?.setAttribute("open", "");
   $("input:checked, input:not([type=hidden], [type=radio]), select, textarea:not([name=filename])", place)?.focus();
-});
+  return true;
+}
 addEventListener("click", (e) => {
   const use = e.target.closest("[data-use-batch]");
   if (!use) return;
@@ -195,4 +198,5 @@ form.addEventListener("submit", () => keep(form));
 restore(form, $("#program"));
 leaveCatalogue();
 if (all) $("[aria-invalid]", form)?.focus();
+if (location.hash.startsWith("#f-")) lead(location.hash.slice(3));
 later(0);
