@@ -114,9 +114,9 @@ def test_of_a_script_nobody_knows_what_it_does_between_its_steps(told: Told) -> 
 
 def test_nor_what_a_callback_does_at_each_batch(told: Told) -> None:
     told.pulse.note([Phase(at=0.0, name="building")])
+    told.pulse.does_more()
     for _ in range(2 * STEPS_SEEN):
         told.step(0.2)
-        told.pulse.does_more()
     assert told.facts("longest_step_s") == []
 
 

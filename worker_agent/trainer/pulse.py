@@ -34,7 +34,7 @@ class Pulse:
         self._has_moved = False
         self._step_at: float | None = None
         self._longest_gap_s = LONGEST_FROM_S / GROWTH
-        self._only_stepped = False
+        self._only_stepped, self._tells_steps = False, True
         self._steps_seen = 0
         self._longest_step_s = self._told_step_s = 0.0
 
@@ -70,9 +70,8 @@ class Pulse:
         self._has_moved = True
 
     def does_more(self) -> None:
-        """Between this step and the next, the program does something of its own: who knows how long that may take."""
-        with self._lock:
-            self._only_stepped = False
+        """From now on the program does things of its own between two steps: who knows how long they may take."""
+        self._tells_steps = False
 
     def note(self, records: Sequence[Record]) -> None:
         """What the process says now: the time since its last step is compared with the longest so far."""
@@ -88,7 +87,7 @@ class Pulse:
             self._tell(Facts(at=time(), facts={LONGEST_GAP: round(self._longest_gap_s, 1)}))
         with self._lock:
             only_stepped, self._only_stepped = self._only_stepped, self._activity is None
-        if last is not None and only_stepped:
+        if last is not None and only_stepped and self._tells_steps:
             self._note_step(now - last)
 
     def _note_step(self, seconds: float) -> None:

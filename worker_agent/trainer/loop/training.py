@@ -78,6 +78,8 @@ class Training:
         self._begun = self._done = checkpoints.start.step
         self._metrics = checkpoints.metrics
         self._per_step = any(_sees_batches(each) for each in callbacks)
+        if self._per_step:
+            emitter.pulse.does_more()
         size = engine.size
         self._callbacks = keras.callbacks.CallbackList(
             callbacks, add_history=True, model=self._model, epochs=size.epochs, steps=size.steps_per_epoch, verbose=0
@@ -154,8 +156,6 @@ class Training:
             if execution.scalars:
                 self._emitter.log(self._done, execution.scalars)
             self._report.execution(first_step=self._done - len(losses) + 1, losses=losses, seconds=seconds)
-            if self._per_step:
-                self._emitter.pulse.does_more()
             for place, loss in enumerate(losses, start=in_epoch) if self._per_step else ():
                 self._callbacks.on_train_batch_end(place, {"loss": loss})
 
