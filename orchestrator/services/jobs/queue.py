@@ -43,7 +43,7 @@ class Queue:
             spec = job.typed_spec
             self._waiting.append(Waiting(job, spec, planning.shape_of(spec)))
         self._clusters = Cluster.objects.in_bulk({each.job.cluster_id for each in self._waiting})
-        self._rooms = {pk: Room(cluster_view(cluster, now=now)) for pk, cluster in self._clusters.items()}
+        self._rooms = {pk: Room(cluster, now) for pk, cluster in self._clusters.items()}
         self._fenced = fencing.who_waits() if any(each.job.attempt for each in self._waiting) else {}
         self._rehearsals = self._read_rehearsals()
         self._tried: set[int] = set()
@@ -62,7 +62,7 @@ class Queue:
             if is_due:
                 self._tried.add(each.job.pk)
                 yield each.job.pk
-                room.view = cluster_view(self._clusters[each.job.cluster_id], now=self._now)
+                room.has_changed()
         if begun:
             self._rehearsals = self._read_rehearsals()
 
@@ -87,22 +87,25 @@ class Queue:
 
 
 class Room:
-    """Which shapes have room in a cluster, as `view` shows it; each is placed once a view."""
+    """Which shapes have room in a cluster; each is placed once a look at it."""
 
-    def __init__(self, view: ClusterView) -> None:
-        self.view = view
+    def __init__(self, cluster: Cluster, now: datetime) -> None:
+        self._cluster, self._now = cluster, now
+        self._view: ClusterView | None = None
+        self._outcomes: dict[str, Outcome] = {}
         self._full: set[str] = set()
         self._fits_when_empty: dict[str, bool] = {}
 
     @property
     def view(self) -> ClusterView:
-        """The cluster when it was last looked at."""
+        """The cluster as it was when it was last looked at."""
+        if self._view is None:
+            self._view = cluster_view(self._cluster, now=self._now)
         return self._view
 
-    @view.setter
-    def view(self, view: ClusterView) -> None:
-        self._view = view
-        self._outcomes: dict[str, Outcome] = {}
+    def has_changed(self) -> None:
+        """The next who asks looks at the cluster again."""
+        self._view, self._outcomes = None, {}
 
     def outcome(self, each: Waiting) -> Outcome:
         """Where the whole gang has a place now, or why it has none."""
