@@ -72,8 +72,13 @@ def gathered() -> Iterator[None]:
 
 
 def job_changed(summary: object) -> LiveEvent:
-    """The job as it is now (`queries.jobs.JobSummary`): status, progress or metrics changed."""
+    """The job as it is now (`queries.jobs.JobSummary`): its status changed, or what it waits for."""
     return {"kind": "job", "job": jsonable(plain(summary))}
+
+
+def job_advanced(advance: Mapping[str, object]) -> LiveEvent:
+    """What changes of a summary as the job trains (`queries.jobs.advance`): for pages that have the rest."""
+    return {"kind": "progress", "job": advance}
 
 
 def replicas_changed() -> LiveEvent:

@@ -1,23 +1,30 @@
-"""Storage of metric series: columnar blocks, merged as they gather, and thinned for charts.
+"""Storage of metric series: columnar blocks, sorted in as points gather, and thinned for charts.
 
-Ingest appends (one small block per series and batch, insert only), queries read. The order of a series is the order of
-its blocks' ids. Numbers are float64 as the trainer wrote them: NaN and infinities are points like any other.
+Ingest stores what an owner said in a batch as one row of all its series, insert only: an unsorted block. When enough of
+them have gathered, their points go to the blocks of each series. Queries read both; the order of a series is the order
+of its blocks' ids. Numbers are float64 as the trainer wrote them: NaN and infinities are points like any other.
 """
 
+from array import array
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
-from django.db.models import QuerySet
+from django.db.models import Max, QuerySet
 from numpy.typing import NDArray
 
 from orchestrator.domain.words import storable
 from orchestrator.models import SeriesBlock
 
 FULL_BLOCK_POINTS = 4096
-MERGE_AFTER_APPENDS = 64
+# Unsorted blocks of an owner are sorted in when there are so many, or so many numbers are in them: so many owners at
+# most a batch, unless they said much: nobody waits for a long transaction.
+SORTED_AFTER_BLOCKS = 128
+SORTED_AFTER_NUMBERS = 2048
+SORTED_AT_ONCE = 16
+UNSORTED = ""
 NAME_CHARS = 200
 NAMES_PER_OWNER = 500
 OWNERS_REMEMBERED = 4096
@@ -48,24 +55,48 @@ class Addition(NamedTuple):
     curve: Curve
 
 
-class _Appends:
-    """Per owner, the names it has and how many blocks each got since it was last merged.
+class Points(NamedTuple):
+    """Points of several series that were said together: `steps` and `times` belong to each column of `values`."""
 
-    A hint kept in memory: it is read from the table when an owner is first met, and being wrong only merges a series
-    earlier or later.
-    """
+    names: list[str]
+    steps: list[int]
+    times: list[float]
+    values: list[list[float]]
+
+
+class _Packed(NamedTuple):
+    """`Points` in an unsorted block: numbers as bytes, columns of values one behind the other."""
+
+    names: list[str]
+    steps: bytes
+    times: bytes
+    values: bytes
+
+
+_packed = msgspec.msgpack.Decoder(list[_Packed])
+
+
+class _Owned:
+    """What an owner has: the names of its series, and how much of it is unsorted."""
 
     def __init__(self) -> None:
-        self._owners: OrderedDict[Owner, dict[str, int]] = OrderedDict()
+        self.names: set[str] = set()
+        self.blocks = 0
+        self.numbers = 0
 
-    def of(self, owners: set[Owner]) -> dict[Owner, dict[str, int]]:
+
+class _Appends:
+    """A hint kept in memory: it is read from the table when an owner is first met, and being wrong only sorts its
+    points in earlier or later."""
+
+    def __init__(self) -> None:
+        self._owners: OrderedDict[Owner, _Owned] = OrderedDict()
+
+    def of(self, owners: Iterable[Owner]) -> dict[Owner, _Owned]:
         unmet = [owner for owner in owners if owner not in self._owners]
         if unmet:
-            self._owners.update({owner: {} for owner in unmet})
-            for blocks in _blocks_of(unmet):
-                for replica_id, node_id, name in blocks.values_list("replica_id", "node_id", "name"):
-                    counts = self._owners[Owner(replica_id, node_id)]
-                    counts[name] = counts.get(name, 0) + 1
+            self._owners.update({owner: _Owned() for owner in unmet})
+            self._read(unmet)
         for owner in owners:
             self._owners.move_to_end(owner)
         found = {owner: self._owners[owner] for owner in owners}
@@ -75,6 +106,18 @@ class _Appends:
 
     def forget(self) -> None:
         self._owners.clear()
+
+    def _read(self, unmet: list[Owner]) -> None:
+        for blocks in _blocks_of(unmet):
+            named = blocks.exclude(name=UNSORTED).order_by()
+            for replica_id, node_id, name in named.values_list("replica_id", "node_id", "name").distinct():
+                self._owners[Owner(replica_id, node_id)].names.add(name)
+            late = blocks.filter(name=UNSORTED).values_list("replica_id", "node_id", "count", "payload")
+            for replica_id, node_id, count, payload in late:
+                owned = self._owners[Owner(replica_id, node_id)]
+                owned.names.update(name for name, _ in _curves_in(payload))
+                owned.blocks += 1
+                owned.numbers += count
 
 
 appends = _Appends()
@@ -96,32 +139,62 @@ def curve_of(steps: Sequence[int], times: Sequence[float], values: Sequence[floa
 
 
 def append(additions: Iterable[Addition]) -> set[tuple[Owner, str]]:
+    """`store` for points that are arrays already."""
+    news: dict[Owner, list[Points]] = defaultdict(list)
+    for owner, name, curve in additions:
+        news[owner].append(Points([name], curve.steps.tolist(), curve.times.tolist(), [curve.values.tolist()]))
+    return store(news)
+
+
+def store(news: Mapping[Owner, Sequence[Points]]) -> set[tuple[Owner, str]]:
     """Store new points behind what is there. To be called in the transaction that moves the cursor, by one process.
 
     Returns the series that were refused because their owner has `NAMES_PER_OWNER` others already.
     """
-    joined: dict[tuple[Owner, str], list[Curve]] = defaultdict(list)
-    for owner, name, curve in additions:
-        if len(curve.steps):
-            joined[owner, name].append(curve)
-    known = appends.of({owner for owner, _ in joined})
-    blocks: list[SeriesBlock] = []
-    full: list[tuple[Owner, str]] = []
+    known = appends.of(news)
     refused: set[tuple[Owner, str]] = set()
-    for (owner, name), curves in joined.items():
-        counts = known[owner]
-        if name not in counts and len(counts) >= NAMES_PER_OWNER:
-            refused.add((owner, name))
-            continue
-        counts[name] = counts.get(name, 0) + 1
-        blocks.append(_block(owner, name, join(curves)))
-        if counts[name] >= MERGE_AFTER_APPENDS:
-            full.append((owner, name))
-    SeriesBlock.objects.bulk_create(blocks)
-    for owner, name in full:
-        _merge(owner, name)
-        known[owner][name] = 0
+    unsorted: dict[Owner, SeriesBlock] = {}
+    for owner, said in news.items():
+        owned = known[owner]
+        refused |= {(owner, name) for name in _refused(owned, said)}
+        kept = [_without(points, refused, owner) for points in said] if refused else said
+        if block := block_of(owner, kept):
+            unsorted[owner] = block
+            owned.blocks += 1
+            owned.numbers += block.count
+    large = [owner for owner in unsorted if known[owner].numbers >= SORTED_AFTER_NUMBERS]
+    many = [owner for owner in unsorted if known[owner].blocks >= SORTED_AFTER_BLOCKS and owner not in large]
+    many.sort(key=lambda owner: -known[owner].blocks)
+    ripe = {*large, *many[:SORTED_AT_ONCE]}
+    SeriesBlock.objects.bulk_create(block for owner, block in unsorted.items() if owner not in ripe)
+    for owner in ripe:
+        _sort_in(owner, bytes(unsorted[owner].payload))
+        known[owner].blocks = known[owner].numbers = 0
     return refused
+
+
+def block_of(owner: Owner, said: Sequence[Points]) -> SeriesBlock | None:
+    """What an owner said as one unsorted block, not yet saved; None when that is nothing."""
+    packed = [
+        _Packed(
+            points.names,
+            array("q", points.steps).tobytes(),
+            array("d", points.times).tobytes(),
+            b"".join([array("d", column).tobytes() for column in points.values]),
+        )
+        for points in said
+        if points.steps and points.names
+    ]
+    if not packed:
+        return None
+    return SeriesBlock(
+        replica_id=owner.replica_id,
+        node_id=owner.node_id,
+        name=UNSORTED,
+        count=sum(len(each.values) // 8 for each in packed),
+        last_time=max(max(points.times) for points in said if points.steps),
+        payload=msgspec.msgpack.encode(packed),
+    )
 
 
 def read(
@@ -131,12 +204,22 @@ def read(
     wanted = None if names is None else set(names)
     parts: dict[tuple[Owner, str], list[Curve]] = defaultdict(list)
     for blocks in _blocks_of(owners):
-        found = blocks if wanted is None else blocks.filter(name__in=wanted)
+        found = blocks if wanted is None else blocks.filter(name__in=[*wanted, UNSORTED])
         if since is not None:
             found = found.filter(last_time__gte=since)
         rows = found.values_list("replica_id", "node_id", "name", "count", "payload")
+        late: list[tuple[Owner, bytes | memoryview]] = []
+        # One statement, so that nothing is sorted in between reading the one and the other.
         for replica_id, node_id, name, count, payload in rows.iterator(chunk_size=500):
-            parts[Owner(replica_id, node_id), name].append(_unpack(count, payload))
+            owner = Owner(replica_id, node_id)
+            if name == UNSORTED:
+                late.append((owner, payload))
+            else:
+                parts[owner, name].append(_unpack(count, payload))
+        for owner, payload in late:
+            for name, curve in _curves_in(payload):
+                if wanted is None or name in wanted:
+                    parts[owner, name].append(curve)
     curves = {key: join(found) for key, found in parts.items()}
     if since is None:
         return curves
@@ -181,20 +264,58 @@ def drop_node_points(*, before: float) -> None:
     SeriesBlock.objects.filter(node__isnull=False, last_time__lt=before).delete()
 
 
-def _merge(owner: Owner, name: str) -> None:
-    """Make one block of each unbroken row of small ones: the first takes the points of all, so ids keep their order."""
-    (blocks,) = (blocks.filter(name=name) for blocks in _blocks_of([owner]))
-    sizes = list(blocks.values_list("id", "count"))
-    for is_small, stretch in groupby(sizes, key=lambda row: row[1] < FULL_BLOCK_POINTS):
-        ids = [block_id for block_id, _ in stretch]
-        if not is_small or len(ids) < 2:
-            continue
-        rows = blocks.filter(id__gte=ids[0], id__lte=ids[-1]).values_list("count", "payload")
-        merged = _block(owner, name, join([_unpack(count, payload) for count, payload in rows]))
-        SeriesBlock.objects.filter(id=ids[0]).update(
-            count=merged.count, last_time=merged.last_time, payload=merged.payload
-        )
-        blocks.filter(id__gt=ids[0], id__lte=ids[-1]).order_by().delete()
+def _refused(owned: _Owned, said: Sequence[Points]) -> list[str]:
+    """The names that are too many; the others are its own from now on."""
+    refused = []
+    for name in (name for points in said for name in points.names if name not in owned.names):
+        if len(owned.names) < NAMES_PER_OWNER:
+            owned.names.add(name)
+        elif name not in owned.names:
+            refused.append(name)
+    return refused
+
+
+def _without(points: Points, refused: set[tuple[Owner, str]], owner: Owner) -> Points:
+    places = [place for place, name in enumerate(points.names) if (owner, name) not in refused]
+    names, values = [points.names[place] for place in places], [points.values[place] for place in places]
+    return points._replace(names=names, values=values)
+
+
+def _sort_in(owner: Owner, last: bytes) -> None:
+    """Bring the points of all unsorted blocks, and those of the `last` one, which is not stored, to the blocks of each
+    series: the latest of these grows until it is full."""
+    (blocks,) = _blocks_of([owner])
+    late = list(blocks.filter(name=UNSORTED).values_list("id", "payload"))
+    parts: dict[str, list[Curve]] = defaultdict(list)
+    for payload in (*(payload for _, payload in late), last):
+        for name, curve in _curves_in(payload):
+            parts[name].append(curve)
+    newest = blocks.filter(name__in=parts).order_by().values("name").annotate(newest=Max("id")).values("newest")
+    growing = {
+        name: (block_id, _unpack(count, payload))
+        for block_id, name, count, payload in SeriesBlock.objects.filter(
+            id__in=newest, count__lt=FULL_BLOCK_POINTS
+        ).values_list("id", "name", "count", "payload")
+    }
+    fresh = []
+    for name, curves in parts.items():
+        if name in growing:
+            block_id, before = growing[name]
+            block = _block(owner, name, join([before, *curves]))
+            grown = {"count": block.count, "last_time": block.last_time, "payload": block.payload}
+            SeriesBlock.objects.filter(id=block_id).update(**grown)
+        else:
+            fresh.append(_block(owner, name, join(curves)))
+    SeriesBlock.objects.bulk_create(fresh)
+    SeriesBlock.objects.filter(id__in=[block_id for block_id, _ in late]).delete()
+
+
+def _curves_in(payload: bytes | memoryview) -> Iterator[tuple[str, Curve]]:
+    """The series in an unsorted block, in the order in which they were said."""
+    for names, steps, times, values in _packed.decode(payload):
+        step, time = np.frombuffer(steps, _STEP), np.frombuffer(times, _NUMBER)
+        for place, name in enumerate(names):
+            yield name, Curve(step, time, np.frombuffer(values, _NUMBER, len(step), place * len(values) // len(names)))
 
 
 def _blocks_of(owners: Sequence[Owner]) -> list[QuerySet[SeriesBlock]]:

@@ -43,6 +43,13 @@ class Page(NamedTuple):
     newer: int | None = None
 
 
+class Began(NamedTuple):
+    """When all processes of a job's latest launch were at work, and from which step; None: not yet, from the start."""
+
+    at: datetime | None = None
+    step: int | None = None
+
+
 def shown_to(user: Person, rows: QuerySet[M]) -> QuerySet[M]:
     """The rows for who is signed in, none for anybody else."""
     return rows if user.is_authenticated and user.is_active else rows.none()
@@ -245,6 +252,8 @@ class JobSummary:
 OWN_NAME = frozenset({"cluster", "owner", "progress", "remaining_s", "retry_of", "spec"})
 COLUMNS = tuple(field.name for field in fields(JobSummary) if field.name not in OWN_NAME)
 
+ADVANCING = ("id", "revision", "step", "total_steps", "epoch", "epochs", "metrics")
+
 
 def summary(job: Job, *, now: datetime | None = None) -> JobSummary:
     """The job as it stands, with the owner's and the cluster's name."""
@@ -257,6 +266,15 @@ def summary(job: Job, *, now: datetime | None = None) -> JobSummary:
         spec=job.typed_spec,
         **{name: getattr(job, name) for name in COLUMNS},
     )
+
+
+def advance(job: Job, began: Began, *, now: datetime) -> dict[str, Any]:
+    """The fields of its summary that change as it trains. JSON-safe: `metrics` are so as stored."""
+    return {
+        **{name: getattr(job, name) for name in ADVANCING},
+        "progress": progress_of(job),
+        "remaining_s": _remaining_s(job, began, now),
+    }
 
 
 def first_at_work(job: Job) -> datetime | None:
@@ -275,12 +293,15 @@ def progress_of(job: Job) -> float | None:
 
 def remaining_s(job: Job, *, now: datetime) -> float | None:
     """How long it will go on at the pace of its latest launch; None where that is not known."""
-    if job.status != JobStatus.RUNNING or not job.total_steps or job.started_at is None:
+    if job.status != JobStatus.RUNNING:
         return None
     latest = next((attempt for attempt in job.attempts.all() if attempt.number == job.attempt), None)
-    began_at, began_step = (latest.running_at, latest.resumed_step or 0) if latest else (None, 0)
-    made = job.step - began_step
-    if made <= 0:
+    return _remaining_s(job, Began(latest.running_at, latest.resumed_step) if latest else Began(), now)
+
+
+def _remaining_s(job: Job, began: Began, now: datetime) -> float | None:
+    made = job.step - (began.step or 0)
+    if job.status != JobStatus.RUNNING or not job.total_steps or job.started_at is None or made <= 0:
         return None
-    elapsed_s = (now - (began_at or job.started_at)).total_seconds()
+    elapsed_s = (now - (began.at or job.started_at)).total_seconds()
     return round(max(elapsed_s, 0.0) * max(job.total_steps - job.step, 0) / made, 1)

@@ -119,6 +119,13 @@ def announce_job(job: Job) -> None:
     live.announce(live.JOBS, [event])
 
 
+def announce_advance(job: Job, began: job_queries.Began, *, now: datetime) -> None:
+    """Tell them how far the job is: a small part of the same, for what comes many times a second."""
+    event = live.job_advanced(job_queries.advance(job, began, now=now))
+    live.announce(live.job_group(job.pk), [event])
+    live.announce(live.JOBS, [event])
+
+
 def announce_replicas(job_id: int) -> None:
     """Tell the job's page and the pages of machines that rows of replicas changed."""
     Job.objects.filter(pk=job_id).update(revision=F("revision") + 1)

@@ -1,16 +1,17 @@
 """The stream itself: forged and broken entries, poison, a database away, heartbeats, acknowledgements, beats."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 import pytest
-from django.db import DataError, OperationalError
+from django.db import DataError, OperationalError, connection
+from django.test.utils import CaptureQueriesContext
 
 from orchestrator import ingest as ingest_module
 from orchestrator import live, series
 from orchestrator.ingest import QUARANTINE_KEY, Ingest
-from orchestrator.models import Command, Event, Node, ServiceBeat
+from orchestrator.models import Command, Event, Job, Node, ServiceBeat
 from orchestrator.services.intake import records, reports
 from orchestrator.services.transitions import StaleTransition
 from tests.data.conftest import NOW
@@ -19,7 +20,7 @@ from tests.data.test_exactly_once import loss_of
 from tests.factories import make_inventory, make_node, make_replica
 from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.envelope import seal
-from worker_agent.protocol.records import Exit, Facts, Phase, Points
+from worker_agent.protocol.records import Exit, Facts, Phase, Points, Progress
 from worker_agent.protocol.reports import REPORTS_KEY, Ack, Goodbye, Hello, Report, RunningReplica, acks_key
 from worker_agent.protocol.states import Cause, NodeState, ReplicaStatus
 
@@ -75,15 +76,14 @@ def test_poison_is_isolated_to_the_record(
     healthy = FakeAgent(redis, make_replica(index=3))
     agent.say(points([1.0]), points([666.0], first=1), points([3.0], first=2), log("fine\n"))
     healthy.say(points([4.0]))
-    append = series.append
+    store = series.store
 
-    def choke(additions: object) -> object:
-        found = list(additions)  # type: ignore[call-overload]
-        if any(666.0 in addition.curve.values for addition in found):
+    def choke(news: dict[series.Owner, list[series.Points]]) -> object:
+        if any([666.0] in points.values for said in news.values() for points in said):
             raise DataError("it is poison")
-        return append(found)
+        return store(news)
 
-    monkeypatch.setattr(series, "append", choke)
+    monkeypatch.setattr(series, "store", choke)
     agent.send()
     healthy.send()
     step()
@@ -290,3 +290,34 @@ def test_old_load_is_removed(ingest: Ingest, redis: FakeRedis) -> None:
     ingest.step(NOW)
     ingest.step(NOW + timedelta(hours=25))
     assert series.read([series.Owner(node_id=node.pk)]) == {}
+
+
+def test_a_batch_asks_the_database_as_often_for_many_jobs_as_for_few(redis: FakeRedis, step: Step) -> None:
+    agents = [FakeAgent(redis, make_replica(index=index)) for index in range(12)]
+
+    def queries(said: Sequence[FakeAgent]) -> int:
+        for each in said:
+            done = each.size
+            each.say(points([0.5], first=done), Progress(at=1.0, step=done + 1, total_steps=10**6, epoch=1, epochs=2))
+            each.send(len(each.payloads) - 2)
+        with CaptureQueriesContext(connection) as captured:
+            step()
+        return len(captured)
+
+    queries(agents)
+    assert queries(agents[:2]) == queries(agents) < 20
+
+
+def test_pages_hear_how_far_a_job_is_without_what_it_asked_for(
+    agent: FakeAgent, step: Step, told: dict[str, list[live.LiveEvent]]
+) -> None:
+    agent.say(Progress(at=1.0, step=5, total_steps=10, epoch=1, epochs=2))
+    agent.send()
+    step()
+    (event,) = told[live.JOBS]
+    job = Job.objects.get(pk=agent.replica.job_id)
+    assert event["kind"] == "progress"
+    assert event["job"] == {
+        **{"id": job.pk, "revision": job.revision, "step": 5, "total_steps": 10, "epoch": 1, "epochs": 2},
+        **{"metrics": {}, "progress": 0.5, "remaining_s": None},
+    }

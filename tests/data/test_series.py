@@ -36,7 +36,7 @@ def test_numbers_come_back_as_they_were_written(owner: Owner) -> None:
 def test_small_blocks_are_merged_as_they_gather_and_stay_in_order(owner: Owner) -> None:
     for number in range(1000):
         add(owner, number * 3, 3)
-    assert SeriesBlock.objects.count() < 2 * series.MERGE_AFTER_APPENDS
+    assert SeriesBlock.objects.count() <= series.SORTED_AFTER_BLOCKS
     assert series.read([owner])[owner, "loss"].steps.tolist() == list(range(3000))
 
 
@@ -54,7 +54,7 @@ def test_merging_goes_on_after_a_restart(owner: Owner) -> None:
     for number in range(300):
         add(owner, number, 1)
         series.appends.forget()
-    assert SeriesBlock.objects.count() <= series.MERGE_AFTER_APPENDS
+    assert SeriesBlock.objects.count() <= series.SORTED_AFTER_BLOCKS
     assert series.read([owner])[owner, "loss"].steps.tolist() == list(range(300))
 
 
@@ -147,3 +147,32 @@ def test_a_hundred_thousand_points_stay_few_rows_and_few_queries(
         run = series.read([owner])[owner, "loss"]
     assert run.steps.tolist() == list(range(100_000))
     assert len(series.thin(run, 1000).steps) <= 1000
+
+
+def test_many_owners_are_sorted_in_by_turns() -> None:
+    owners = [Owner(replica_id=make_replica(index=index).pk) for index in range(series.SORTED_AT_ONCE + 4)]
+    for number in range(series.SORTED_AFTER_BLOCKS):
+        said = series.Points(["loss", "accuracy"], [number], [float(number)], [[0.5], [0.25]])
+        series.store({owner: [said] for owner in owners})
+    unsorted = set(SeriesBlock.objects.filter(name=series.UNSORTED).values_list("replica_id", flat=True))
+    assert len(unsorted) == 4, "one batch sorts in no more"
+    found = series.read(owners)
+    assert len(found) == 2 * len(owners)
+    assert all(run.steps.tolist() == list(range(series.SORTED_AFTER_BLOCKS)) for run in found.values())
+    assert set(series.read(owners, names=["loss"])) == {(owner, "loss") for owner in owners}
+
+
+def test_much_at_once_goes_straight_to_its_series(owner: Owner) -> None:
+    add(owner, 0, 5)
+    add(owner, 5, series.SORTED_AFTER_NUMBERS)
+    assert list(SeriesBlock.objects.values_list("name", flat=True)) == ["loss"]
+    assert series.read([owner])[owner, "loss"].steps.tolist() == list(range(series.SORTED_AFTER_NUMBERS + 5))
+
+
+def test_a_batch_is_one_row_of_all_its_series(owner: Owner, django_assert_num_queries) -> None:  # type: ignore[no-untyped-def]
+    said = series.Points(["loss", "accuracy", "grad"], [1, 2], [1.0, 2.0], [[0.5, 0.4], [0.25, 0.5], [1.0, 2.0]])
+    series.store({owner: [said]})
+    with django_assert_num_queries(1):
+        series.store({owner: [said, said]})
+    assert SeriesBlock.objects.count() == 2
+    assert series.read([owner])[owner, "grad"].values.tolist() == [1.0, 2.0] * 3

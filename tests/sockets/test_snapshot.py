@@ -84,6 +84,9 @@ class Model:
         if event["kind"] == "job":
             if event["job"]["revision"] >= self.job["revision"]:
                 self.job = event["job"]
+        elif event["kind"] == "progress":
+            if event["job"]["revision"] >= self.job["revision"]:
+                self.job |= event["job"]
         elif event["kind"] == "points":
             cursors = self.cursors[event["replica_id"]]
             if event["end"] <= cursors.get("trainer", 0):

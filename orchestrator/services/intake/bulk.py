@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import connection
-from django.db.models import Field, Model
+from django.db.models import Field, FloatField, IntegerField, Model
 
 
 def update_rows(
@@ -31,11 +31,9 @@ def update_rows(
     quote = connection.ops.quote_name
     table = quote(model._meta.db_table)
     line = ", ".join(_placeholder(field) for field in known)
-    values = [
-        field.get_db_prep_save(value, connection)
-        for pk, row in rows.items()
-        for field, value in zip(known, (pk, *row), strict=True)
-    ]
+    columns_of = zip(*((pk, *row) for pk, row in rows.items()), strict=True)
+    prepared = [_prepared(field, column) for field, column in zip(known, columns_of, strict=True)]
+    values = [value for row in zip(*prepared, strict=True) for value in row]
     names = ", ".join(f"v{place}" for place in range(len(known)))
     changes = [f"{quote(str(field.column))} = v{place}" for place, field in enumerate(fields, 1)]
     if counter:
@@ -50,6 +48,13 @@ def update_rows(
             values,
         )
         return dict(cursor.fetchall())
+
+
+def _prepared(field: "Field[Any, Any]", column: Sequence[object]) -> Sequence[object]:
+    """The values as the database takes them: numbers as they are."""
+    if isinstance(field, IntegerField | FloatField):
+        return column
+    return [field.get_db_prep_save(value, connection) for value in column]
 
 
 def _placeholder(field: "Field[Any, Any]") -> str:

@@ -7,16 +7,19 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from django.db.models import F
+
 from orchestrator import live
 from orchestrator.domain.sketch import extended
 from orchestrator.domain.words import storable
-from orchestrator.models import Job, Replica
-from orchestrator.series import Curve
+from orchestrator.models import Attempt, Job, Replica
+from orchestrator.queries.jobs import Began
 from orchestrator.services.gang import figures
 from orchestrator.services.intake.bulk import update_rows
-from orchestrator.services.transitions import announce_job, announce_replicas
-from worker_agent.protocol.job.gang_shape import has_chief, is_leader
+from orchestrator.services.transitions import announce_advance, announce_job, announce_replicas
+from worker_agent.protocol.job.gang_shape import is_leader, is_with_chief
 from worker_agent.protocol.records import FactValue, Progress, Summary
+from worker_agent.protocol.states import Kind, Strategy
 
 COUNT_MAX = 2**31 - 1
 STEP_MAX = 2**63 - 1
@@ -28,39 +31,43 @@ METRICS_PER_JOB = 100
 METRIC_NAME_CHARS = 200
 COUNTS = {"step": STEP_MAX, "total_steps": STEP_MAX, "epoch": COUNT_MAX, "epochs": COUNT_MAX}
 COLUMNS = (*COUNTS, "metrics", "sketch")
-Said = tuple[Replica, Sequence[Progress | Summary], Curve | None]
+Said = tuple[Replica, Sequence[Progress | Summary], tuple[list[int], list[float]]]
 
 
 def store_progress(said: Sequence[Said], *, now: datetime) -> None:
     """Move these replicas and their jobs forward and announce the jobs. An earlier attempt's replicas move no job.
 
-    Each replica comes with its new points of the loss, if there are any: those of the leader are sketched.
+    Each replica comes with steps and values of its new points of the loss: those of the leader are sketched.
     """
     _move(said, now)
     jobs: dict[int, Job] = {}
-    with_chief: dict[int, bool] = {}
+    asked = Job.objects.filter(pk__in={replica.job_id for replica, _, _ in said})
+    gangs = {pk: (Kind(kind), chief) for pk, kind, chief in asked.values_list("pk", "spec__kind", "spec__chief")}
     reached: dict[int, set[str]] = defaultdict(set)
-    for replica, records, loss in said:
+    for replica, records, (steps, losses) in said:
         if replica.attempt == replica.job.attempt and not replica.superseded:
             job = jobs.setdefault(replica.job_id, replica.job)
-            if job.pk not in with_chief:
-                with_chief[job.pk] = has_chief(job.typed_spec)
-            leads = is_leader(replica.role, replica.index, has_chief=with_chief[job.pk])
+            kind, chief = gangs[job.pk]
+            with_chief = is_with_chief(Strategy(job.strategy), kind=kind, chief=chief)
+            leads = is_leader(replica.role, replica.index, has_chief=with_chief)
             for record in records:
                 if leads or isinstance(record, Summary):
                     reached[job.pk] |= _advance(job, record)
-            if leads and loss is not None:
-                job.sketch = extended(job.sketch, loss.steps.tolist(), loss.values.tolist())
+            if leads and steps:
+                job.sketch = extended(job.sketch, steps, losses)
     rows: dict[object, Sequence[object]] = {
         pk: (*(getattr(job, name) for name in COLUMNS), job.attempt) for pk, job in jobs.items()
     }
     revisions = update_rows(Job, rows, columns=COLUMNS, guard="attempt", counter="revision")
     figures.copy({jobs[pk]: names for pk, names in reached.items() if pk in revisions})
+    present = Attempt.objects.filter(job__in=jobs, number=F("job__attempt"))
+    began = {pk: Began(at, step) for pk, at, step in present.values_list("job_id", "running_at", "resumed_step")}
     for pk, job in jobs.items():
         job.revision += 1
-        if revisions.get(pk) != job.revision:  # somebody else has changed it since it was read
-            job.refresh_from_db()
-        announce_job(job)
+        if revisions.get(pk) == job.revision:
+            announce_advance(job, began.get(pk, Began()), now=now)
+        else:  # somebody else has changed it since it was read
+            announce_job(Job.objects.select_related("owner", "cluster").get(pk=pk))
 
 
 def store_facts(said: Sequence[tuple[Replica, Mapping[str, FactValue]]]) -> None:

@@ -7,21 +7,21 @@ and nothing is doubled. A slice that begins beyond the cursor is not stored: the
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import isfinite
 
 import msgspec
-import numpy as np
 from django.db.models import F
 
 from orchestrator import live, series
-from orchestrator.models import Cursor, Job, Node, Replica
+from orchestrator.models import Cursor, Node, Replica
 from orchestrator.services import fencing, transitions
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.gang import gang
 from orchestrator.services.intake import log_text, progress
+from orchestrator.services.intake.bulk import update_rows
 from orchestrator.services.intake.log_text import Output
 from orchestrator.services.nodes import dirty
 from worker_agent.protocol.codec import decode_record
@@ -51,14 +51,21 @@ LOSS = "loss"
 INT64_MAX = 2**63 - 1
 # Of replicas and jobs, what storing and announcing need; a batch is too frequent for whole rows.
 COLUMNS = (
-    *("job_id", "attempt", "role", "index", "incarnation", "superseded", "node_id", "log_size", "step"),
-    "status",
-    *(f"job__{field.attname}" for field in Job._meta.concrete_fields),
-    *("job__owner__username", "job__cluster__name"),
+    *("job_id", "attempt", "role", "index", "incarnation", "superseded", "node_id", "log_size", "step", "status"),
+    *("job__status", "job__strategy", "job__attempt", "job__started_at", "job__revision"),
+    *(f"job__{name}" for name in progress.COLUMNS),
 )
 
 Acks = dict[str, dict[str, int]]
-PointLists = tuple[list[int], list[float], list[float]]
+
+
+@dataclass
+class Place:
+    """The row of a `Cursor`: how far its stream is stored; not yet a row without `pk`."""
+
+    pk: int | None = None
+    offset: int = 0
+    final: int | None = None
 
 
 @dataclass
@@ -70,10 +77,8 @@ class Intake:
     """
 
     replica: Replica
-    points: dict[str, PointLists] = field(default_factory=dict)
-    curves: dict[str, series.Curve] = field(default_factory=dict)
-    printed: dict[str, PointLists] = field(default_factory=dict)
-    printed_curves: dict[str, series.Curve] = field(default_factory=dict)
+    points: list[series.Points] = field(default_factory=list)
+    printed: list[series.Points] = field(default_factory=list)
     output: list[Log | Gap] = field(default_factory=list)
     advances: list[Progress | Summary] = field(default_factory=list)
     facts: dict[str, FactValue] = field(default_factory=dict)
@@ -90,8 +95,9 @@ def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
     ids = {report.replica_id for _, report in slices if 0 < report.replica_id <= INT64_MAX}
     # Their jobs are locked before any of their rows, as by everybody who moves a gang: else each waits for the other.
     locked = Replica.objects.select_for_update(of=("job",), no_key=True).order_by("job_id", "pk")
-    replicas = locked.select_related("job__owner", "job__cluster").only(*COLUMNS).in_bulk(ids)
-    cursors = {(row.replica_id, row.stream): row for row in Cursor.objects.filter(replica__in=replicas)}
+    replicas = locked.select_related("job").only(*COLUMNS).in_bulk(ids)
+    rows = Cursor.objects.filter(replica__in=replicas).values_list("replica_id", "stream", "pk", "offset", "final")
+    cursors = {(replica_id, stream): Place(pk, offset, final) for replica_id, stream, pk, offset, final in rows}
     intakes: dict[int, Intake] = {}
     for node, report in slices:
         replica = replicas.get(report.replica_id)
@@ -102,22 +108,20 @@ def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
             _refuse(node, replica, report, refusal)
             acks[node.pk][mark] = report.end
         else:
-            cursor = cursors.setdefault(
-                (replica.pk, report.stream), Cursor(replica=replica, stream=report.stream, offset=0)
-            )
+            cursor = cursors.setdefault((replica.pk, report.stream), Place())
             intake = intakes.setdefault(replica.pk, Intake(replica, is_fenced=fencing.is_fenced(replica)))
             _take(intake, report, cursor)
             acks[node.pk][mark] = cursor.offset
     news = [intake for intake in intakes.values() if intake.stored]
     _save_cursors(news, cursors)
     _count_refused(news)
-    _store_points(news)
+    refused = _store_points(news)
     logs = log_text.store({intake.replica: intake.output for intake in news if intake.output})
     for intake in news:
-        _announce(intake, logs.get(intake.replica.pk, []))
+        _announce(intake, logs.get(intake.replica.pk, []), refused.get(intake.replica.pk, ()))
     progress.store_facts([(intake.replica, intake.facts) for intake in news if intake.facts])
-    advanced = [(intake.replica, intake.advances, intake.curves.get(LOSS)) for intake in news]
-    progress.store_progress([each for each in advanced if each[1] or each[2]], now=now)
+    advanced = [(intake.replica, intake.advances, _losses(intake.points)) for intake in news]
+    progress.store_progress([each for each in advanced if each[1] or each[2][0]], now=now)
     for intake in news:
         _note_checkpoints(intake)
     for intake in news:
@@ -146,7 +150,7 @@ def _refuse(node: Node, replica: Replica, report: Records, refusal: str) -> None
     _note_once(replica, kind="output_refused", text=text)
 
 
-def _take(intake: Intake, report: Records, cursor: Cursor) -> None:
+def _take(intake: Intake, report: Records, cursor: Place) -> None:
     """Decode the part of a slice behind the cursor, and move the cursor. A slice beyond the cursor is left alone."""
     if report.start > cursor.offset or report.end <= cursor.offset:
         return
@@ -200,8 +204,7 @@ def _count_refused(intakes: Iterable[Intake]) -> None:
             _note_once(replica, kind="output_refused", text=text)
 
 
-def _add_points(points: dict[str, PointLists], record: Points) -> None:
-    """Lists grow, and become arrays once a batch: an array for each record would cost more than all the rest."""
+def _add_points(points: list[series.Points], record: Points) -> None:
     steps, times = record.steps, record.times
     if not steps:
         return
@@ -209,26 +212,24 @@ def _add_points(points: dict[str, PointLists], record: Points) -> None:
         raise ValueError("the columns of its points differ in length")
     if not all(map(isfinite, times)) or not -INT64_MAX <= min(steps) <= max(steps) <= INT64_MAX:
         raise ValueError("a step or a time is out of range")
-    for name, values in zip(record.names, record.values, strict=True):
-        lists = points.setdefault(series.tidy_name(name), ([], [], []))
-        lists[0].extend(steps)
-        lists[1].extend(times)
-        lists[2].extend(values)
+    points.append(series.Points([series.tidy_name(name) for name in record.names], steps, times, record.values))
 
 
-def _save_cursors(intakes: Iterable[Intake], cursors: dict[tuple[int, str], Cursor]) -> None:
-    moved: list[Cursor] = []
+def _save_cursors(intakes: Iterable[Intake], cursors: dict[tuple[int, str], Place]) -> None:
+    moved: dict[object, Sequence[object]] = {}
+    new: list[Cursor] = []
     for intake in intakes:
         finals = _finals(intake)
         for stream in intake.stored.keys() | finals.keys():
-            cursor = cursors.setdefault((intake.replica.pk, stream), Cursor(replica=intake.replica, stream=stream))
-            cursor.final = finals.get(stream, cursor.final)
-            moved.append(cursor)
+            cursor = cursors.setdefault((intake.replica.pk, stream), Place())
+            columns = {"offset": cursor.offset, "final": finals.get(stream, cursor.final)}
+            if cursor.pk is None:
+                new.append(Cursor(replica_id=intake.replica.pk, stream=stream, **columns))
+            else:
+                moved[cursor.pk] = tuple(columns.values())
+    update_rows(Cursor, moved, columns=["offset", "final"])
     Cursor.objects.bulk_create(
-        [Cursor(replica_id=row.replica_id, stream=row.stream, offset=row.offset, final=row.final) for row in moved],
-        update_conflicts=True,
-        unique_fields=["replica", "stream"],
-        update_fields=["offset", "final"],
+        new, update_conflicts=True, unique_fields=["replica", "stream"], update_fields=["offset", "final"]
     )
 
 
@@ -243,33 +244,31 @@ def _finals(intake: Intake) -> dict[str, int]:
     }
 
 
-def _store_points(intakes: Sequence[Intake]) -> None:
-    additions = []
-    for intake in intakes:
-        owner = series.Owner(replica_id=intake.replica.pk)
-        intake.curves = {name: series.curve_of(*lists) for name, lists in intake.points.items()}
-        intake.printed_curves = {name: series.curve_of(*lists) for name, lists in intake.printed.items()}
-        both = (*intake.curves.items(), *intake.printed_curves.items())
-        additions += [series.Addition(owner, name, run) for name, run in both]
-    refused = series.append(additions)
-    for intake in intakes:
-        owner = series.Owner(replica_id=intake.replica.pk)
-        if any(refused_owner == owner for refused_owner, _ in refused):
-            intake.curves = {name: run for name, run in intake.curves.items() if (owner, name) not in refused}
+def _store_points(intakes: Sequence[Intake]) -> dict[int, set[str]]:
+    """Returns the names that were refused, by replica."""
+    said = {series.Owner(replica_id=each.replica.pk): [*each.points, *each.printed] for each in intakes}
+    owners = {series.Owner(replica_id=each.replica.pk): each for each in intakes}
+    refused: dict[int, set[str]] = defaultdict(set)
+    for owner, name in series.store({owner: points for owner, points in said.items() if points}):
+        refused[owners[owner].replica.pk].add(name)
+    for owner, intake in owners.items():
+        if owner.replica_id in refused:
             most = series.NAMES_PER_OWNER
             text = f"{intake.replica.words} writes more than {most} series; further names are not kept."
             _note_once(intake.replica, kind="series_refused", text=text)
+    return refused
 
 
-def _announce(intake: Intake, pieces: Sequence[Output]) -> None:
+def _announce(intake: Intake, pieces: Sequence[Output], refused: Container[str]) -> None:
     """The trainer's advance is told even without points, so that a page knows that it missed nothing."""
     replica, events = intake.replica, []
     if advance := intake.stored.get(Stream.TRAINER):
-        events.append(live.points_stored(replica, start=advance[0], end=advance[1], series=_told(intake.curves)))
+        columns = _told(intake.points, refused)
+        events.append(live.points_stored(replica, start=advance[0], end=advance[1], series=columns))
     if pieces:
         text = "".join(piece.text for piece in pieces)
         first, last = pieces[0], pieces[-1]
-        numbers = _told(intake.printed_curves)
+        numbers = _told(intake.printed, refused)
         events.append(live.log_stored(replica, start=first.start, end=last.end, at=first.at, text=text, series=numbers))
     live.announce(live.job_group(replica.job_id), events)
 
@@ -299,12 +298,27 @@ def _note_once(replica: Replica, *, kind: str, text: str) -> None:
         transitions.record(kind=kind, text=text[:2000], replica=replica)
 
 
-def _told(curves: dict[str, series.Curve]) -> dict[str, live.Columns]:
-    return {label: _columns(series.thin(run, LIVE_POINTS)) for label, run in curves.items()}
+def _losses(said: Sequence[series.Points]) -> tuple[list[int], list[float]]:
+    """Steps and values of the loss."""
+    found = [(points.steps, points.values[points.names.index(LOSS)]) for points in said if LOSS in points.names]
+    return [step for steps, _ in found for step in steps], [value for _, values in found for value in values]
 
 
-def _columns(run: series.Curve) -> live.Columns:
-    values: list[float | str] = run.values.tolist()
-    for place in np.flatnonzero(~np.isfinite(run.values)):
-        values[place] = str(live.jsonable(values[place]))
-    return {"steps": run.steps.tolist(), "times": run.times.tolist(), "values": values}
+def _told(said: Sequence[series.Points], refused: Container[str]) -> dict[str, live.Columns]:
+    """The new points of each series as pages get them, thinned where they are many."""
+    columns: dict[str, tuple[list[int], list[float], list[float]]] = {}
+    for points in said:
+        for name, column in zip(points.names, points.values, strict=True):
+            steps, times, values = columns.setdefault(name, ([], [], []))
+            steps += points.steps
+            times += points.times
+            values += column
+    return {name: _thinned(*lists) for name, lists in columns.items() if name not in refused}
+
+
+def _thinned(steps: list[int], times: list[float], values: list[float]) -> live.Columns:
+    if len(steps) > LIVE_POINTS:
+        run = series.thin(series.curve_of(steps, times, values), LIVE_POINTS)
+        steps, times, values = run.steps.tolist(), run.times.tolist(), run.values.tolist()
+    told: list[float | str] = [value if isfinite(value) else str(live.jsonable(value)) for value in values]
+    return {"steps": steps, "times": times, "values": told}

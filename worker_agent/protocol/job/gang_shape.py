@@ -4,7 +4,7 @@ from worker_agent.protocol.job.choices import Validator
 from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.job.strategy_row import Split
-from worker_agent.protocol.states import Keras, Kind, Role
+from worker_agent.protocol.states import Keras, Kind, Role, Strategy
 
 
 def is_leader(role: str, index: int, *, has_chief: bool) -> bool:
@@ -14,9 +14,14 @@ def is_leader(role: str, index: int, *, has_chief: bool) -> bool:
 
 def has_chief(spec: JobSpec) -> bool:
     """Whether the gang has a process of that role: the coordinator of parameter servers, or a first worker."""
-    if STRATEGIES[spec.strategy].coordinated:
-        return spec.chief is not False or spec.kind is Kind.RECIPE
-    return bool(spec.chief)
+    return is_with_chief(spec.strategy, kind=spec.kind, chief=spec.chief)
+
+
+def is_with_chief(strategy: Strategy, *, kind: Kind, chief: bool | None) -> bool:
+    """The same by the fields that decide it, as `JobSpec` has them."""
+    if STRATEGIES[strategy].coordinated:
+        return chief is not False or kind is Kind.RECIPE
+    return bool(chief)
 
 
 def computing_roles(spec: JobSpec) -> list[tuple[Role, int]]:

@@ -91,9 +91,10 @@ feed("/ws/jobs/", {
     paint();
   },
   events(events) {
-    for (const { kind, job } of events) {
-      if (kind !== "job") continue;
-      const had = jobs.get(job.id);
+    for (const { kind, job: news } of events) {
+      const had = jobs.get(news?.id);
+      if (kind !== "job" && !(kind === "progress" && had)) continue;
+      const job = { ...had, ...news };
       if (had && had.revision > job.revision) continue;
       jobs.set(job.id, job);
       if (!had || signature(had) !== signature(job)) {

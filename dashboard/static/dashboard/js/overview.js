@@ -43,7 +43,10 @@ feed("/ws/jobs/", {
     paint();
   },
   events(events) {
-    for (const e of events) if (e.kind === "job") job(e.job);
+    for (const { kind, job: news } of events) {
+      if (kind === "job") job(news);
+      if (kind === "progress" && jobs.has(news.id)) job({ ...jobs.get(news.id), ...news });
+    }
     paint();
   },
 });

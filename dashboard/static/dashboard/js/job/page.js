@@ -157,6 +157,7 @@ const feedOfJob = feed(feedPath(), {
   events(events) {
     for (const e of events) {
       if (e.kind === "job") applyJob(e.job);
+      if (e.kind === "progress") applyJob({ ...job, ...e.job });
       if (PRINTED.includes(e.kind)) renew();
       if (e.kind === "points") {
         const have = cursors[e.replica_id] ?? 0;
