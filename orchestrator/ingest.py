@@ -18,6 +18,7 @@ from redis import Redis
 from orchestrator import live, series
 from orchestrator.models import Node, ServiceBeat
 from orchestrator.services.intake import reports
+from orchestrator.services.intake.load import load
 from orchestrator.services.intake.records import Acks
 from orchestrator.services.transitions import StaleTransition
 from worker_agent.protocol.codec import decode_report
@@ -192,14 +193,19 @@ class Ingest:
         self.counts["dropped"] += 1
         logger.warning("dropped report %s said to be of node %.40r: %s", entry[0].decode(), node_id, error)
 
+    def end(self, now: datetime) -> None:
+        """Write what is still kept in memory: the last seconds of the nodes' load."""
+        load.write(now=now, everything=True)
+
     def _beat(self, now: datetime) -> None:
-        """Say once a second that ingest hears; after a break, since when. And remove old node load now and then."""
+        """Say once a second that ingest hears; after a break, since when. Write nodes' load, and remove what is old."""
         since = now - self._beat_at if self._beat_at is not None else None
         if since is not None and timedelta(0) <= since < BEAT_EVERY:
             return
         # A clock that was set is a break as well, back or forth.
         broke = since is None or not timedelta(0) <= since <= BREAK_AFTER
         _write_beat({"beat_at": now} | ({"alive_since": now} if broke else {}))
+        load.write(now=now)
         self._beat_at = now
         if self._swept_at is None or now - self._swept_at >= RETENTION_EVERY:
             series.drop_node_points(before=(now - NODE_LOAD_KEPT).timestamp())

@@ -1,4 +1,4 @@
-"""What the tests of the data path share: a fresh memory of series, a Redis in memory, and what pages would be told."""
+"""What the tests of the data path share: fresh memories of series and load, a Redis, and what pages would be told."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -8,6 +8,7 @@ import pytest
 from orchestrator import live, series
 from orchestrator.ingest import Ingest
 from orchestrator.models import Replica
+from orchestrator.services.intake.load import load
 from tests.data.fakes import NOW_S, FakeAgent, FakeRedis
 from tests.factories import make_replica
 
@@ -18,8 +19,10 @@ NOW = datetime.fromtimestamp(NOW_S, UTC)
 def _fresh_memory() -> Iterator[None]:
     """Tests roll back, so ids come again."""
     series.appends.forget()
+    load.forget()
     yield
     series.appends.forget()
+    load.forget()
 
 
 @pytest.fixture

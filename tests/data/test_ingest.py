@@ -169,7 +169,7 @@ def test_a_step_takes_a_bounded_part_of_a_long_stream(
 
 
 def test_heartbeats_keep_the_latest_sample_and_every_point(
-    agent: FakeAgent, redis: FakeRedis, step: Step, told: dict[str, list[live.LiveEvent]]
+    agent: FakeAgent, redis: FakeRedis, ingest: Ingest, step: Step, told: dict[str, list[live.LiveEvent]]
 ) -> None:
     node = agent.node
     held = RunningReplica(replica_id=agent.replica.pk, attempt=1, status=ReplicaStatus.RUNNING, pid=7)
@@ -180,6 +180,7 @@ def test_heartbeats_keep_the_latest_sample_and_every_point(
     assert node.last_seen_at == NOW
     assert node.sample["cpu_percent"] == 2.0
     assert node.holding[0]["replica_id"] == agent.replica.pk
+    ingest.end(NOW)
     load = series.read([series.Owner(node_id=node.pk)])
     assert load[series.Owner(node_id=node.pk), "cpu_percent"].values.tolist() == [0.0, 1.0, 2.0]
     for group in (live.node_group(node.pk), live.MACHINES, live.job_group(agent.replica.job_id)):
@@ -193,6 +194,7 @@ def test_a_repeated_heartbeat_is_no_news(agent: FakeAgent, redis: FakeRedis, ing
     step()
     redis.xadd(REPORTS_KEY, {"e": entry[1][b"e"]})
     step()
+    ingest.end(NOW)
     owner = series.Owner(node_id=agent.node.pk)
     assert len(series.read([owner])[owner, "cpu_percent"].steps) == 1
     assert ingest.counts["repeated"] == 2
@@ -284,10 +286,12 @@ def test_a_restarted_ingest_is_alive_since_its_start(ingest: Ingest, redis: Fake
     assert ServiceBeat.objects.get(name="ingest").alive_since == NOW + timedelta(seconds=2)
 
 
-def test_old_load_is_removed(ingest: Ingest, redis: FakeRedis) -> None:
+def test_old_load_is_removed(ingest: Ingest, redis: FakeRedis, step: Step) -> None:
     node = make_node()
     put(redis, node, heartbeat(node))
-    ingest.step(NOW)
+    step()
+    ingest.end(NOW)
+    assert series.read([series.Owner(node_id=node.pk)])
     ingest.step(NOW + timedelta(hours=25))
     assert series.read([series.Owner(node_id=node.pk)]) == {}
 

@@ -88,7 +88,9 @@ class _Turns:
         return max(BATCH_EVERY_S - (time.monotonic() - begun), 0.0)
 
     def end(self) -> None:
-        """Let go of the lock and the connection."""
+        """Write what is kept, and let go of the lock and the connection."""
+        with suppress(DatabaseError, InterfaceError):
+            self.ingest.end(datetime.now(UTC))
         if self._file is not None:
             self._file.close()
         elif self._locked:

@@ -6,30 +6,29 @@ Ingest calls `apply` with reports whose signature it has checked. What is announ
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
+from math import isfinite
 
 import msgspec
 from django.db import transaction
 
-from orchestrator import live, series
+from orchestrator import live
 from orchestrator.domain.lifecycle import AGENT_AWAY
 from orchestrator.domain.words import storable
 from orchestrator.models import Node, Replica
 from orchestrator.services import transitions
 from orchestrator.services.gang import gang
-from orchestrator.services.intake import records
+from orchestrator.services.intake import load, records
 from orchestrator.services.intake.bulk import update_rows
 from orchestrator.services.intake.records import Acks
 from orchestrator.services.nodes import dirty
 from orchestrator.services.trials import probing
 from worker_agent.protocol.codec import plain
 from worker_agent.protocol.joining import is_in_range
-from worker_agent.protocol.reports import Ack, Goodbye, Heartbeat, Hello, Probed, Records, Report, Sample
+from worker_agent.protocol.reports import Ack, Goodbye, Heartbeat, Hello, Probed, Records, Report
 from worker_agent.protocol.states import NodeState
 
 CLOCK_TRUSTED_S = 300.0
-# What is kept of every sample, as series of the node.
-LOAD = ("cpu_percent", "memory_used_bytes", "network_sent_bps", "network_received_bps")
-GPU_LOAD = ("utilisation", "memory_bytes", "temperature", "power_w")
 
 
 def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
@@ -46,7 +45,8 @@ def apply(batch: Sequence[tuple[Node, Report]], *, now: datetime) -> Acks:
         if heartbeats:
             _store_load(heartbeats, now=now)
         for node, heartbeat in heartbeats:
-            dirty.update(node=node, leftovers=heartbeat.leftovers)
+            if node.dirty:
+                dirty.update(node=node, leftovers=heartbeat.leftovers)
         for node in {node.pk: node for node, _ in [*hellos.values(), *heartbeats]}.values():
             if node.state == NodeState.LOST or (node.state == NodeState.LEAVING and node.pk in hellos):
                 _welcome_back(node, now=now)
@@ -88,12 +88,17 @@ def _greet(node: Node, hello: Hello, *, now: datetime) -> None:
 
 
 def _store_load(heartbeats: Sequence[tuple[Node, Heartbeat]], *, now: datetime) -> None:
-    """Keep every sample as points of the node's series, the latest one on the node's row, and show the latest."""
-    series.append(addition for node, heartbeat in heartbeats for addition in _load(node, heartbeat.sample, now))
+    """Keep every sample for the curves of the node, the latest one on the node's row, and show the latest."""
+    kept = [
+        (node.pk, _trusted(heartbeat.sample.at, now), load.figures(heartbeat.sample)) for node, heartbeat in heartbeats
+    ]
+    transaction.on_commit(partial(load.load.keep, kept, now=now))
     latest = {node.pk: (node, heartbeat) for node, heartbeat in heartbeats}
     samples: dict[str, list[live.LiveEvent]] = {}
     for node, heartbeat in latest.values():
-        node.sample = live.jsonable(plain(heartbeat.sample))
+        node.sample = plain(heartbeat.sample)
+        if not all(map(isfinite, load.figures(heartbeat.sample).values())):
+            node.sample = live.jsonable(node.sample)
         node.holding = live.jsonable(plain(heartbeat.replicas))
         samples[node.pk] = [live.sample_taken(node)]
     update_rows(
@@ -103,18 +108,15 @@ def _store_load(heartbeats: Sequence[tuple[Node, Heartbeat]], *, now: datetime) 
     )
     for node_id, events in samples.items():
         live.announce(live.node_group(node_id), events)
-        live.announce(live.MACHINES, events)
+    live.announce(live.MACHINES, [event for events in samples.values() for event in events])
     watched = Replica.objects.filter(node__in=samples, held=True).values_list("job_id", "node_id").distinct()
     for job_id, node_id in watched:
         live.announce(live.job_group(job_id), samples[str(node_id)])
 
 
-def _load(node: Node, sample: Sample, now: datetime) -> list[series.Addition]:
-    at = sample.at if abs(sample.at - now.timestamp()) <= CLOCK_TRUSTED_S else now.timestamp()
-    values = {name: getattr(sample, name) for name in LOAD}
-    values |= {f"gpu{gpu.index}_{name}": getattr(gpu, name) for gpu in sample.gpus for name in GPU_LOAD}
-    owner = series.Owner(node_id=node.pk)
-    return [series.Addition(owner, name, series.curve_of([0], [at], [value])) for name, value in values.items()]
+def _trusted(at: float, now: datetime) -> float:
+    """When a sample was taken by the node's clock, unless that is set wrong."""
+    return at if abs(at - now.timestamp()) <= CLOCK_TRUSTED_S else now.timestamp()
 
 
 def _part(node: Node, *, now: datetime) -> None:
