@@ -59,6 +59,11 @@ def announce(group: str, events: Sequence[LiveEvent]) -> None:
         transaction.on_commit(partial(_deliver, group, list(events)))
 
 
+def announce_each(messages: Mapping[str, Sequence[LiveEvent]]) -> None:
+    """The same for many groups."""
+    transaction.on_commit(partial(_deliver_each, {group: list(events) for group, events in messages.items()}))
+
+
 @contextmanager
 def gathered() -> Iterator[None]:
     """Within this, what commits is kept and leaves at the end: one message per group, however many announcements."""
@@ -176,21 +181,29 @@ def _named(replica: Replica) -> LiveEvent:
 
 
 def _deliver(group: str, events: list[LiveEvent]) -> None:
+    _deliver_each({group: events})
+
+
+def _deliver_each(messages: Mapping[str, list[LiveEvent]]) -> None:
     kept = _gathering.get()
     if kept is None:
-        _send({group: events})
+        _send(messages)
     else:
-        kept.setdefault(group, []).extend(events)
+        for group, events in messages.items():
+            kept.setdefault(group, []).extend(events)
 
 
 def _send(messages: Mapping[str, list[LiveEvent]]) -> None:
-    """Hand everything to the channel layer (`dashboard/sockets/layer.py`), which has to be one that can `publish`.
+    """Hand what somebody listens to to the channel layer (`dashboard/sockets/layer.py`). Who joins after it was asked
+    finds the rest in the snapshot, which is read after joining: what is sent here has been committed.
 
     Pages heal holes by themselves, so a layer that is down only costs time.
     """
     if not messages:
         return
     try:
-        get_channel_layer().publish({group: frame(events) for group, events in messages.items()})
+        layer = get_channel_layer()
+        if heard := layer.heard(list(messages)):
+            layer.publish({group: frame(messages[group]) for group in heard})
     except Exception:
         logger.warning("live events for %s were not sent", ", ".join(messages), exc_info=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dashboard.sockets.layer import Listener
 
@@ -12,6 +12,10 @@ class MemoryLayer:
 
     def __init__(self) -> None:
         self.groups: dict[str, dict[Listener, asyncio.AbstractEventLoop]] = defaultdict(dict)
+
+    def heard(self, groups: Sequence[str]) -> list[str]:
+        """Those with a listener."""
+        return [group for group in groups if self.groups.get(group)]
 
     def publish(self, texts: Mapping[str, str]) -> None:
         """Hand one text to each group, in the loops of those who listen."""

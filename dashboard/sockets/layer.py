@@ -11,7 +11,7 @@ take a fresh snapshot (`dashboard/sockets/feed.py`).
 cost a new loop and a new connection, 4 to 8 ms.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from channels_redis.pubsub import RedisPubSubChannelLayer, RedisPubSubLoopLayer, RedisSingleShardConnection
@@ -48,8 +48,13 @@ class LiveLayer(RedisPubSubChannelLayer):
                 pipeline.publish(self._topic(group), text)
             pipeline.execute()
 
+    def heard(self, groups: Sequence[str]) -> list[str]:
+        """Those of the groups that somebody has joined, in whatever process; blocks. Raises redis-py's errors."""
+        counts = self._redis.pubsub_numsub(*map(self._topic, groups))
+        return [group for group, (_, listeners) in zip(groups, counts, strict=True) if listeners]
+
     def close(self) -> None:
-        """End the connection that `publish` keeps."""
+        """End the connection that `publish` and `heard` keep."""
         self._redis.close()
 
     async def join(self, group: str, listener: Listener) -> None:

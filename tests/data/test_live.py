@@ -49,18 +49,23 @@ def test_what_is_gathered_leaves_as_one_message_per_group(sent: list[dict[str, l
 def test_the_message_reaches_the_channel_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     published: list[object] = []
     monkeypatch.setattr(get_channel_layer(), "publish", published.append)
+    monkeypatch.setattr(get_channel_layer(), "heard", lambda groups: [each for each in groups if each == "job.1"])
     live.announce("job.1", [REPLICAS])
     assert published == [{"job.1": live.frame([REPLICAS])}]
+    live.announce_each({"job.1": [REPLICAS], "job.2": [REPLICAS]})
+    assert published == [{"job.1": live.frame([REPLICAS])}] * 2, "nobody listens to the other one"
+    live.announce("jobs", [REPLICAS])
+    assert len(published) == 2
 
 
 @pytest.mark.django_db(transaction=True)
 def test_a_channel_layer_that_is_down_stops_nobody(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def publish(texts: object) -> None:
+    def heard(groups: object) -> None:
         raise ConnectionError("Redis is away")
 
-    monkeypatch.setattr(get_channel_layer(), "publish", publish)
+    monkeypatch.setattr(get_channel_layer(), "heard", heard)
     live.announce("job.1", [REPLICAS])
     assert "were not sent" in caplog.text
 

@@ -96,6 +96,7 @@ async def test_a_process_subscribes_to_a_group_once(server: Server, layer: LiveL
     await layer.join("job.2", pages[0])
     await asyncio.to_thread(layer.publish, {"job.1": "ä", "nobody": "n"})
     assert {await page.next() for page in pages} == {"ä"}
+    assert await asyncio.to_thread(layer.heard, ["nobody", "job.2", "job.1"]) == ["job.2", "job.1"]
     assert await asyncio.to_thread(subscriptions, server) == {"asgi__group__job.1": 1, "asgi__group__job.2": 1}
     for page in pages[1:]:
         await layer.leave("job.1", page)

@@ -124,7 +124,18 @@ class Never:
 
 LOCAL_TPU = "local"
 # All that placement reads of a job: those that agree in it have room, or have none, at the same time.
-SHAPE = ("cluster", "strategy", "workers", "devices_per_worker", "ps", "chief", "validation", "tpu", "tf_config")
+SHAPE = (
+    "cluster",
+    "kind",
+    "strategy",
+    "workers",
+    "devices_per_worker",
+    "ps",
+    "chief",
+    "validation",
+    "tpu",
+    "tf_config",
+)
 # TensorFlow's collectives on CPU see one device per process.
 ONE_CPU_DEVICE = "On CPUs TensorFlow uses one device per worker. Use more workers, each with 1, or nodes with GPUs"
 

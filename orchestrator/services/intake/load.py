@@ -81,8 +81,9 @@ class Load:
         with transaction.atomic():
             known = set(Node.objects.filter(pk__in={minute.node_id for minute in found}).values_list("pk", flat=True))
             blocks = {minute: block for minute in found if minute.node_id in known and (block := minute.block())}
-            grown = {minute.pk: (each.count, each.last_time, each.payload) for minute, each in blocks.items()}
-            grown.pop(None, None)
+            grown: dict[object, Sequence[object]] = {
+                minute.pk: (each.count, each.last_time, each.payload) for minute, each in blocks.items() if minute.pk
+            }
             update_rows(SeriesBlock, grown, columns=["count", "last_time", "payload"])
             SeriesBlock.objects.bulk_create(block for minute, block in blocks.items() if minute.pk is None)
         for minute in found:

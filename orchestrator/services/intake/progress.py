@@ -42,13 +42,13 @@ def store_progress(said: Sequence[Said], *, now: datetime) -> None:
     _move(said, now)
     jobs: dict[int, Job] = {}
     asked = Job.objects.filter(pk__in={replica.job_id for replica, _, _ in said})
-    gangs = {pk: (Kind(kind), chief) for pk, kind, chief in asked.values_list("pk", "spec__kind", "spec__chief")}
+    gangs = {pk: read for pk, *read in asked.values_list("pk", "spec__kind", "spec__chief")}
     reached: dict[int, set[str]] = defaultdict(set)
     for replica, records, (steps, losses) in said:
         if replica.attempt == replica.job.attempt and not replica.superseded:
             job = jobs.setdefault(replica.job_id, replica.job)
             kind, chief = gangs[job.pk]
-            with_chief = is_with_chief(Strategy(job.strategy), kind=kind, chief=chief)
+            with_chief = is_with_chief(Strategy(job.strategy), is_recipe=kind == Kind.RECIPE, chief=chief)
             leads = is_leader(replica.role, replica.index, has_chief=with_chief)
             for record in records:
                 if leads or isinstance(record, Summary):

@@ -106,8 +106,7 @@ def _store_load(heartbeats: Sequence[tuple[Node, Heartbeat]], *, now: datetime) 
         {node.pk: (now, node.sample, node.holding) for node, _ in latest.values()},
         columns=["last_seen_at", "sample", "holding"],
     )
-    for node_id, events in samples.items():
-        live.announce(live.node_group(node_id), events)
+    live.announce_each({live.node_group(node_id): events for node_id, events in samples.items()})
     live.announce(live.MACHINES, [event for events in samples.values() for event in events])
     watched = Replica.objects.filter(node__in=samples, held=True).values_list("job_id", "node_id").distinct()
     for job_id, node_id in watched:

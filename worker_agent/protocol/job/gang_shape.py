@@ -14,13 +14,13 @@ def is_leader(role: str, index: int, *, has_chief: bool) -> bool:
 
 def has_chief(spec: JobSpec) -> bool:
     """Whether the gang has a process of that role: the coordinator of parameter servers, or a first worker."""
-    return is_with_chief(spec.strategy, kind=spec.kind, chief=spec.chief)
+    return is_with_chief(spec.strategy, is_recipe=spec.kind is Kind.RECIPE, chief=spec.chief)
 
 
-def is_with_chief(strategy: Strategy, *, kind: Kind, chief: bool | None) -> bool:
-    """The same by the fields that decide it, as `JobSpec` has them."""
+def is_with_chief(strategy: Strategy, *, is_recipe: bool, chief: bool | None) -> bool:
+    """The same by what decides it: `chief` as in `JobSpec`."""
     if STRATEGIES[strategy].coordinated:
-        return chief is not False or kind is Kind.RECIPE
+        return chief is not False or is_recipe
     return bool(chief)
 
 
