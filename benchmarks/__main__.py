@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from benchmarks import first_step, history, idle_memory, log_cost, loop, point_latency
+from benchmarks import first_step, history, idle_memory, log_cost, loop, point_latency, queue, reports
 from benchmarks.measure import HEAD, Line
 
 BENCHMARKS: dict[str, Callable[[], Iterable[Line]]] = {
@@ -17,10 +17,14 @@ BENCHMARKS: dict[str, Callable[[], Iterable[Line]]] = {
     "first_step": first_step.run,
     "history": history.run,
     "idle_memory": idle_memory.run,
+    "queue": queue.run,
+    "reports": reports.run,
     "loop": loop.run,
 }
 QUICK: dict[str, Callable[[], Iterable[Line]]] = {
     "point_latency": partial(point_latency.run, rounds=1),
+    "queue": queue.quick,
+    "reports": reports.quick,
     "loop": partial(loop.run, rounds=loop.ROUNDS_QUICK),
 }
 

@@ -1,8 +1,8 @@
 """The way up beside its floor: CPU of ingest for live points and for heartbeats. Started by `reports.py`; prints JSON.
 
-`python -m benchmarks.bare_reports`. Sending is not counted, only what the one ingest process does. With
-`TRAINYARD_TEST_DATABASE=postgres` it is PostgreSQL's; the CPU of the database itself counts under SQLite, which runs in
-this process.
+`python -m benchmarks.bare_reports [SHORTER]`: with 5, a fifth of the ticks and agents. Sending does not count, only what
+the one ingest process does. With `TRAINYARD_TEST_DATABASE=postgres` it is PostgreSQL's; the CPU of the database itself
+counts under SQLite, which runs in this process.
 """
 
 import atexit
@@ -11,6 +11,7 @@ import random
 import secrets
 import sqlite3
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -39,9 +40,10 @@ from worker_agent.protocol.reports import REPORTS_KEY, GpuSample, Heartbeat, Rec
 from worker_agent.protocol.states import JobStatus  # noqa: E402
 
 PROCESSES, NAMES = 50, ["loss", "accuracy", "learning_rate", "grad_norm"]
-AGENTS, GPUS = 2, 8
-TICKS = 140
+AGENTS, GPUS = 1000, 8
+TICKS = 280
 BEATS = 70  # more than a minute: what happens once a minute happens in it
+SHORTER = int(sys.argv[1]) if len(sys.argv) > 1 else 1
 
 
 def main(redis: Redis) -> None:
@@ -61,7 +63,7 @@ def _points(redis: Redis, cluster: Cluster) -> dict[str, float]:
     floor = _Floor(redis)
     ours_s = floor_s = 0.0
     slowest: list[float] = []
-    for tick in range(TICKS):
+    for tick in range(TICKS // SHORTER):
         for replica in replicas:
             redis.xadd(REPORTS_KEY, {"e": _flush(node, replica, tick)})
         spent = _cpu(lambda: ingest.step(datetime.now(UTC)))
@@ -69,7 +71,7 @@ def _points(redis: Redis, cluster: Cluster) -> dict[str, float]:
             ours_s += spent
             slowest.append(spent)
             floor_s += floor.tick(tick)
-    scalars = (TICKS - 10) * PROCESSES * len(NAMES)
+    scalars = (TICKS // SHORTER - 10) * PROCESSES * len(NAMES)
     return {"ours": ours_s / scalars * 1e6, "floor": floor_s / scalars * 1e6, "longest_s": max(slowest)}
 
 
@@ -125,7 +127,7 @@ class _Floor:
 
 
 def _beats(redis: Redis, cluster: Cluster, gpus: int) -> dict[str, float]:
-    """CPU µs a beat of `AGENTS` agents; the floor takes the same entries and writes one row of each node."""
+    """CPU µs a beat of many agents; the floor takes the same entries and writes one row of each node."""
     inventory = plain(make_inventory(slots=max(gpus, 1), kind="gpu" if gpus else "cpu"))
     columns = {"cluster": cluster, "inventory": inventory, "last_seen_at": datetime.now(UTC)}
     nodes = Node.objects.bulk_create(
@@ -135,7 +137,7 @@ def _beats(redis: Redis, cluster: Cluster, gpus: int) -> dict[str, float]:
             key=secrets.token_bytes(32),
             **columns,
         )
-        for number in range(AGENTS)
+        for number in range(AGENTS // SHORTER)
     )
     ingest, floor = Ingest(redis), _FloorOfBeats(redis)
     spent: list[float] = []
@@ -154,8 +156,8 @@ def _beats(redis: Redis, cluster: Cluster, gpus: int) -> dict[str, float]:
             bare.append(floor.tick([_beat(node, at, gpus) for node in nodes]))
     Node.objects.all().delete()
     return {
-        "ours": sum(spent) / len(spent) / AGENTS * 1e6,
-        "floor": sum(bare) / len(bare) / AGENTS * 1e6,
+        "ours": sum(spent) / len(spent) / len(nodes) * 1e6,
+        "floor": sum(bare) / len(bare) / len(nodes) * 1e6,
         "longest_s": longest,
     }
 
