@@ -25,7 +25,7 @@ TARGETS = {
 
 def run() -> list[Line]:
     """Medians of a sweep and of each page."""
-    line = [sys.executable, "-m", "benchmarks.bare_history", str(JOBS)]
+    line = [sys.executable, "-m", "benchmarks.bare.history", str(JOBS)]
     answer = subprocess.run(line, cwd=ROOT, env=child_environment(), check=True, capture_output=True, text=True)
     found = json.loads(answer.stdout.splitlines()[-1])
     return [

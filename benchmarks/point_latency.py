@@ -121,7 +121,7 @@ async def _floor(stack: Stack) -> Seen:
     url = redis_server.url(
         port=folder.remembered(stack.data, "redis_port") or 0, password=folder.read_secrets(stack.data).redis_password
     )
-    line = [sys.executable, "-m", "benchmarks.bare_push", str(port), url, str(SECONDS + 30)]
+    line = [sys.executable, "-m", "benchmarks.bare.push", str(port), url, str(SECONDS + 30)]
     with subprocess.Popen(line, cwd=ROOT) as process:
         await asyncio.sleep(2)
         try:

@@ -31,7 +31,7 @@ TINY = "import time\nfor number in range(5):\n    print('count', number, flush=T
 
 def run(*, jobs: int = JOBS) -> list[Line]:
     """A pass, then the jobs."""
-    line = [sys.executable, "-m", "benchmarks.bare_queue"]
+    line = [sys.executable, "-m", "benchmarks.bare.queue"]
     answer = subprocess.run(line, cwd=ROOT, env=child_environment(), check=True, capture_output=True, text=True)
     found = json.loads(answer.stdout.splitlines()[-1])
     lines = [Line("a pass over 1,000 waiting jobs, CPU", "ms", found["ours"], found["floor"], "<= 100")]

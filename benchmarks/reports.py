@@ -17,7 +17,7 @@ QUICK = 5
 
 def run(*, shorter: int = 1) -> list[Line]:
     """Points of 50 processes at 20 flushes a second, beats of agents without GPUs and with 8, the longest step."""
-    line = [sys.executable, "-m", "benchmarks.bare_reports", str(shorter)]
+    line = [sys.executable, "-m", "benchmarks.bare.reports", str(shorter)]
     answer = subprocess.run(line, cwd=ROOT, env=child_environment(), check=True, capture_output=True, text=True)
     found = json.loads(answer.stdout.splitlines()[-1])
     points, bare, gpus = found["points"], found["beats_0"], found["beats_8"]

@@ -325,3 +325,29 @@ def test_pages_hear_how_far_a_job_is_without_what_it_asked_for(
         **{"id": job.pk, "revision": job.revision, "step": 5, "total_steps": 10, "epoch": 1, "epochs": 2},
         **{"metrics": {}, "progress": 0.5, "remaining_s": None},
     }
+
+
+def test_a_batch_that_was_rolled_back_keeps_nothing(
+    redis: FakeRedis, ingest: Ingest, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make_node()
+    put(redis, node, heartbeat(node, cpu=3.0))
+    with monkeypatch.context() as broken:
+        broken.setattr("orchestrator.services.intake.reports.update_rows", lambda *_rows, **_named: 1 / 0)
+        step()
+    put(redis, node, heartbeat(node, cpu=4.0))
+    step()
+    ingest.end(NOW)
+    owner = series.Owner(node_id=node.pk)
+    assert series.read([owner])[owner, "cpu_percent"].values.tolist() == [4.0]
+
+
+def test_numbers_that_json_lacks_are_kept(redis: FakeRedis, ingest: Ingest, step: Step) -> None:
+    node = make_node()
+    put(redis, node, heartbeat(node, cpu=math.nan))
+    step()
+    ingest.end(NOW)
+    owner = series.Owner(node_id=node.pk)
+    node.refresh_from_db()
+    assert node.sample["cpu_percent"] == "NaN"
+    assert math.isnan(series.read([owner])[owner, "cpu_percent"].values[0])

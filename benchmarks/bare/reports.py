@@ -1,6 +1,6 @@
 """The way up beside its floor: CPU of ingest for live points and for heartbeats. Started by `reports.py`; prints JSON.
 
-`python -m benchmarks.bare_reports [SHORTER]`: with 5, a fifth of ticks and agents. Sending does not count, only what
+`python -m benchmarks.bare.reports [SHORTER]`: with 5, a fifth of ticks and agents. Sending does not count, only what
 the one ingest process does. With `TRAINYARD_TEST_DATABASE=postgres` it is PostgreSQL's; the CPU of the database itself
 counts under SQLite, which runs in this process.
 """

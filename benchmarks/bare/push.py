@@ -1,6 +1,6 @@
 """The floor of `point_latency`: a 50 ms flush into Redis, and one server that forwards to sockets. Nothing is stored.
 
-`python -m benchmarks.bare_push PORT REDIS_URL SECONDS`
+`python -m benchmarks.bare.push PORT REDIS_URL SECONDS`
 """
 
 import asyncio

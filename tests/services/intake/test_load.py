@@ -1,6 +1,5 @@
 """The load of nodes: a block per node and minute, written by parts, and nothing twice."""
 
-import math
 from datetime import datetime, timedelta
 
 import pytest
@@ -10,11 +9,10 @@ from django.test.utils import CaptureQueriesContext
 from orchestrator import series
 from orchestrator.models import Node, SeriesBlock
 from orchestrator.services.intake.load import GPU_LOAD, WRITTEN_AT_ONCE, WRITTEN_EVERY_S, Load, figures
-from tests.data.conftest import NOW, Ingest
-from tests.data.fakes import NOW_S, FakeRedis, heartbeat, put
-from tests.data.test_ingest import Step
+from tests.data.conftest import NOW
+from tests.data.fakes import NOW_S
 from tests.factories import make_node
-from worker_agent.protocol.reports import GpuSample, Heartbeat, Sample
+from worker_agent.protocol.reports import GpuSample, Sample
 
 pytestmark = pytest.mark.django_db
 
@@ -124,27 +122,3 @@ def test_a_clock_that_is_set_back_writes_all_the_same(load: Load) -> None:
     beat(load, node, 7200)
     load.write(now=after(0))
     assert curve(node) == [7200.0]
-
-
-def test_a_batch_that_was_rolled_back_keeps_nothing(
-    redis: FakeRedis, ingest: Ingest, step: Step, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node = make_node()
-    put(redis, node, heartbeat(node, cpu=3.0))
-    with monkeypatch.context() as broken:
-        broken.setattr("orchestrator.services.intake.reports.update_rows", lambda *_rows, **_named: 1 / 0)
-        step()
-    put(redis, node, heartbeat(node, cpu=4.0))
-    step()
-    ingest.end(NOW)
-    assert curve(node) == [4.0]
-
-
-def test_numbers_that_json_lacks_are_kept(redis: FakeRedis, ingest: Ingest, step: Step) -> None:
-    node = make_node()
-    put(redis, node, Heartbeat(node_id=node.pk, sample=sample(cpu=math.nan), replicas=[]))
-    step()
-    ingest.end(NOW)
-    node.refresh_from_db()
-    assert node.sample["cpu_percent"] == "NaN"
-    assert math.isnan(curve(node)[0])
