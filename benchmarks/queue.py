@@ -43,19 +43,22 @@ quick = partial(run, jobs=40)
 
 
 def _through(stack: Stack, jobs: int) -> list[Line]:
-    slots = sum(len(node["inventory"]["devices"]) for node in stack.get("/nodes")["items"])
+    slots = sum(len(node["devices"]) for node in stack.get("/nodes"))
     before, began = _cpu_s(stack), time.monotonic()
     with ThreadPoolExecutor(CALLERS) as pool:
         ids = list(pool.map(lambda _: _submit(stack), range(jobs)))
     answers: list[float] = []
-    left = set(ids)
+    left = sorted(ids)
     while left and time.monotonic() - began < WITHIN_S:
-        answers.append(_ask(stack, min(left)))
-        left -= {each["id"] for each in stack.get("/jobs", limit=200)["items"] if each["status"] in TERMINAL}
-        time.sleep(ASKED_EVERY_S)
+        took_ms, status = _ask(stack, left[0])
+        answers.append(took_ms)
+        if status in TERMINAL:
+            del left[0]
+        else:
+            time.sleep(ASKED_EVERY_S)
     minutes, spent = (time.monotonic() - began) / 60, _cpu_s(stack)
     assert not left, f"{len(left)} of {jobs} have not ended"
-    idle = [_ask(stack, ids[0]) for _ in range(50)]
+    idle = [_ask(stack, ids[0])[0] for _ in range(50)]
     used = {name: round(spent[name] - before[name], 1) for name in CONTROL_PLANE}
     total = sum(used.values())
     return [
@@ -71,11 +74,11 @@ def _submit(stack: Stack) -> int:
     return int(stack.post("/jobs", request)["id"])
 
 
-def _ask(stack: Stack, job_id: int) -> float:
-    """Milliseconds until REST answers."""
+def _ask(stack: Stack, job_id: int) -> tuple[float, str]:
+    """Milliseconds until REST answers, and how the job stands."""
     began = time.perf_counter()
-    stack.get(f"/jobs/{job_id}")
-    return (time.perf_counter() - began) * 1e3
+    status = stack.get(f"/jobs/{job_id}")["status"]
+    return (time.perf_counter() - began) * 1e3, status
 
 
 def _cpu_s(stack: Stack) -> dict[str, float]:
