@@ -50,7 +50,7 @@ def test_they_are_listed_with_the_best_and_a_way_to_go_on(client_of: Browser, me
     best = job.checkpoints.get(step=10)
     for address in (reverse("job", args=[job.pk]), reverse("job_state", args=[job.pk])):
         page = text_of(client_of(member), address)
-        assert page.count("Resume from here") == 2
+        assert page.count(">Resume from here<") == 2
         assert f"?clone={job.pk}&amp;resume_from={best.pk}" in page
         assert "on its way" in page
         row = next(row for row in page.split("<tr>") if f"resume_from={best.pk}" in row)

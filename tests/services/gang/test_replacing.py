@@ -146,7 +146,7 @@ def test_what_the_dead_chief_still_says_moves_the_job_no_more(job, now):
     assert refreshed(job, [old]) == [old]
     assert (old.superseded, job.step) == (True, 0)
     said = Progress(at=0.0, step=58, total_steps=100, epoch=1, epochs=2)
-    progress.store_progress([(old, [said], None)], now=later(now, 62))
+    progress.store_progress([(old, [said], ([], []))], now=later(now, 62))
     job.refresh_from_db()
     assert job.step == 0
 
