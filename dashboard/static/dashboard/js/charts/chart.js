@@ -1,19 +1,19 @@
 // A chart card over uPlot. One card = [data-chart] with a plot and a legend; its lines come from `read` at each drawing.
 // Cards with the same `sync` share cursor and zoom: drag to zoom, double click to go back.
 import uPlot from "../../vendor/uPlot.esm.min.js";
-import { $, $$, make, svg } from "../base/dom.js";
+import { $, $$, make, outdated, svg } from "../base/dom.js";
 import { figure } from "../base/format.js";
 import { setText } from "../base/live.js";
 import { dotted, options } from "./options.js";
 import { FORMAT, X } from "./scales.js";
 import { band, lower, takeTurns, thin } from "./series.js";
 import { table } from "./table.js";
-import { picture, points } from "./tools.js";
 
 export const MOST_LINES = 8;
 const DRAWN = 600,
   KEEP = 0.9,
   PAGE = 10;
+const tools = () => import("./tools.js");
 const views = new Map(),
   cards = new Set();
 
@@ -60,8 +60,8 @@ export class Chart {
       b.onclick = () => this.set(b.dataset.tool, b.getAttribute("aria-pressed") !== "true");
     const take = {
       screen: () => (document.fullscreenElement ? document.exitFullscreen() : el.requestFullscreen()),
-      png: () => picture(this),
-      csv: spec.csv && (() => points(this.title, spec.csv())),
+      png: () => tools().then((t) => t.picture(this), outdated),
+      csv: spec.csv && (() => tools().then((t) => t.points(this.title, spec.csv()), outdated)),
     };
     for (const b of $$("[data-take]", el)) {
       b.onclick = take[b.dataset.take];
