@@ -38,6 +38,17 @@ def test_the_users_own_line_is_named(tmp_path: Path) -> None:
     assert "Traceback" in failure.traceback
 
 
+def test_what_another_process_answered_is_told_with_its_reason(tmp_path: Path) -> None:
+    text = """class NotFoundError(Exception): ...
+
+def main():
+    raise NotFoundError("From /job:ps/replica:0/task:0:\\nckpt/model_temp; No such file or directory")
+"""
+    failure = failure_of(raised_in(tmp_path / "train.py", text, "main"), code=tmp_path, gang_size=3)
+    said = "From /job:ps/replica:0/task:0: ckpt/model_temp; No such file or directory"
+    assert failure.message == f"NotFoundError: {said} (in train.py, line 4, main)"
+
+
 def test_the_name_that_may_have_been_meant_is_told(tmp_path: Path) -> None:
     text = "class Metric:\n    def reset_state(self): ...\n\ndef main():\n    Metric().reset_states()\n"
     failure = failure_of(raised_in(tmp_path / "train.py", text, "main"), code=tmp_path, gang_size=1)

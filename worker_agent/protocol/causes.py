@@ -89,18 +89,18 @@ CAUSES = (
     ),
     Row(
         *(Cause.EXCEPTION, Blame.PROGRAM, Retry.COUNTED, "failed", "The program raised an exception"),
-        "Read the traceback in the log and correct the program. Then clone the job.",
+        "Read the traceback in the log and correct the program. Then edit the job and start it again.",
         replaceable=True,
     ),
     _LOST_A_PEER,
     Row(
         *(Cause.EXIT_CODE, Blame.PROGRAM, Retry.COUNTED, "ended early", "A process exited with a code other than 0"),
-        "The log shows what the process did last. Correct the program or its settings, then clone the job.",
+        "The log shows what the process did last. Correct the program or its settings, and start the job again.",
         replaceable=True,
     ),
     Row(
         *(Cause.SIGNAL, Blame.PROGRAM, Retry.COUNTED, "was killed", "A signal ended a process"),
-        "The log shows what the process did last. Correct the program or what it imports, then clone the job.",
+        "The log shows what the process did last. Correct the program or what it imports, and start the job again.",
         replaceable=True,
     ),
     # A SIGTERM asks, and counts as a person's wish; a SIGKILL asks nobody, and counts against the node.
@@ -133,11 +133,11 @@ CAUSES = (
     Row(
         *(Cause.LAUNCH_REFUSED, Blame.PLATFORM, Retry.NEVER, "was not launched"),
         "The launch was refused, or the job's TPU did not answer",
-        "Correct what the reason names, then clone the job.",
+        "Correct what the reason names, then edit the job and start it again.",
     ),
     Row(
         *(Cause.TIME_LIMIT, Blame.PERSON, Retry.NEVER, "reached the time limit", "The time limit was reached"),
-        "Clone the job with a longer time limit or fewer epochs.",
+        "Edit the job, with a longer time limit or fewer epochs, and start it again.",
         is_final=True,
     ),
     Row(

@@ -39,6 +39,7 @@ _MEMORY_WORDS = re.compile(r"(?i)oom when allocating|out.of.memory|failed to all
 _PORT_WORDS = "Could not start gRPC server"
 _TPU_FILES = re.compile(r"/(tpu_cluster_resolver|tpu_strategy_util)\.py$")
 # How the words of an error are laid out.
+_ORIGIN = re.compile(r"From /job:\S+:$")
 _AUTOGRAPH_WORDS = "in user code:"
 _ERROR_LINE = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b.*:")
 _FRAME_LINE = re.compile(r'File "(.+)", line (\d+), in (\S+)')
@@ -176,6 +177,8 @@ def _what_and_where(error: BaseException, code: Path) -> tuple[str, str, int, st
 
 def _reason(lines: list[str]) -> str:
     """The line that says why, of an error's text; TensorFlow and Keras begin theirs with where."""
+    if _ORIGIN.match(lines[0]) and len(lines) > 1:
+        return f"{lines[0]} {lines[1]}"
     silent = [f"{found[1]} {found[2]}" for line in lines if (found := _TASK.match(line))]
     if lines[0].endswith(_HEARTBEAT_WORDS) and silent:
         return f"{' and '.join(sorted(silent))} stopped sending heartbeats"
