@@ -68,7 +68,8 @@ def logging_config(*, as_json: bool, debug: bool) -> dict[str, Any]:
 
 
 def configure_structlog() -> None:
-    """Let `structlog.get_logger()` end in the same lines as the standard library's loggers."""
+    """Let `structlog.get_logger()` and Python's warnings end in the same lines as the standard library's loggers."""
+    logging.captureWarnings(capture=True)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,

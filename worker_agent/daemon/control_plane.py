@@ -16,6 +16,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
+from worker_agent.machine.files import sync_folder
 from worker_agent.protocol.envelope import sign_request
 from worker_agent.protocol.files import Offer, Wanted
 from worker_agent.protocol.job.archive import PROGRAM_BYTES_MAX
@@ -146,11 +147,14 @@ class ControlPlane:
                         raise Rejected(413, f"The {what} is larger than {size_max // 1_000_000} MB.")
                     digest.update(chunk)
                     file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())  # what has its name is whole, also after a power cut
             if digest.hexdigest() != sha256:
                 raise Rejected(
                     200, f"The {what} that arrived is not the {what} that was submitted (its digest differs)."
                 )
             partial.replace(target)
+            sync_folder(target.parent)
         finally:
             partial.unlink(missing_ok=True)
 

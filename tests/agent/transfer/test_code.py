@@ -1,13 +1,15 @@
 """The user's program on the node: only plain files inside the folder, of bounded size, or a clear refusal."""
 
+import hashlib
 import os
 import stat
 import zipfile
 from pathlib import Path
 
+import httpx
 import pytest
 
-from worker_agent.daemon.control_plane import NotFetched, Rejected, Unreachable
+from worker_agent.daemon.control_plane import ControlPlane, NotFetched, Rejected, Unreachable
 from worker_agent.daemon.transfer.program_store import ProgramStore, unpack
 from worker_agent.protocol.job import archive as protocol_archive
 from worker_agent.protocol.job.archive import ArchiveRefused
@@ -177,3 +179,20 @@ def test_too_many_files_too_much_and_the_same_twice(tmp_path: Path, monkeypatch:
         content.writestr("a", b"again")
     with pytest.raises(ArchiveRefused, match="'a' is in the archive twice"):
         unpack(archive, inside)
+
+
+def test_a_program_has_its_name_only_when_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is named before it is written through is empty after a power cut, and nobody would fetch it again."""
+    content, name, sync = b"x = 1\n", hashlib.sha256(b"x = 1\n").hexdigest(), os.fsync
+    on_disk: dict[Path, bytes | list[str]] = {}
+
+    def synced(file: int) -> None:
+        path = Path(f"/proc/self/fd/{file}").readlink()
+        on_disk[path] = sorted(each.name for each in path.iterdir()) if path.is_dir() else path.read_bytes()
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    plane = ControlPlane("http://control", node_id="node", key=b"key")
+    plane._client = httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200, content=content)))
+    plane.download_code(name, tmp_path / name)
+    assert list(on_disk.values()) == [content, [name]]
