@@ -107,13 +107,13 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         Meta(max_length=2000),
         _files("Files kept", control="text", width=6, instead="a recipe's model and metrics are always kept"),
         "Names of files that the program writes into its folder, separated by spaces: *.png, or plots/* for a folder. "
-        "What trainyard.save(path) is given is kept, too.",
+        "What trainyard.save(path) is given is kept, too; no other file is.",
     ] = FILES_KEPT
     files_limit_mb: Annotated[
         int,
         Meta(ge=0, le=1_000_000),
         _files("Limit of all files", unit="MB", instead="a recipe's model and metrics are always kept"),
-        "Of the job, over all its processes and launches. Larger files stay on the node and are listed.",
+        "Of the job, over all its processes and launches. What goes beyond it stays on the node and is listed.",
     ] = 2000
     printed: Annotated[
         str,
