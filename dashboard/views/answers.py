@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec
 
+from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
 
@@ -18,6 +19,14 @@ View = Callable[Concatenate[SignedIn, P], HttpResponseBase]
 def wants_json(request: HttpRequest) -> bool:
     """Whether a script of ours asks, and not a browser for a page."""
     return request.accepts("application/json") and not request.accepts("text/html")
+
+
+def typed_name(request: HttpRequest, name: str) -> bool:
+    """Whether the name was typed that an act which cannot be undone asks for; a message says so where it was not."""
+    if request.POST.get("confirm") == name:
+        return True
+    messages.error(request, f"Nothing was done: type {name} to confirm.")
+    return False
 
 
 def for_administrators(view: View[P]) -> View[P]:

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_http_methods
 
 from dashboard.requests import SignedIn, chosen
 from dashboard.views.answers import page
+from orchestrator.domain.words import counted
 from orchestrator.services.errors import Invalid, words_of
 from orchestrator.services.jobs import bulk
 from orchestrator.services.jobs.bulk import Action, Outcome
@@ -74,7 +75,7 @@ def _tell(request: SignedIn, action: Action, outcomes: Sequence[Outcome]) -> Non
     done = sum(not each.why_not for each in outcomes)
     refused = [each for each in outcomes if each.why_not]
     if done:
-        messages.success(request, f"{done} job{'' if done == 1 else 's'} {WORDS[action][1]}.")
+        messages.success(request, f"{counted(done, 'job')} {WORDS[action][1]}.")
     for each in refused[:REFUSALS_SAID]:
         messages.warning(request, f"j-{each.job_id}: {each.why_not}")
     if len(refused) > REFUSALS_SAID:

@@ -16,6 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from orchestrator.administration.base import Administered, LookedAt, person
+from orchestrator.domain.words import counted
 from orchestrator.models import Cluster, Node
 from orchestrator.services.errors import Conflict, Invalid, words_of
 from orchestrator.services.nodes import nodes
@@ -126,7 +127,7 @@ def _carry_out(name: str, page: NodeAdmin, request: HttpRequest, queryset: Query
 def _confirm(name: str, page: NodeAdmin, request: HttpRequest, queryset: QuerySet[Node]) -> HttpResponse:
     verb = name.capitalize()
     context = page.admin_site.each_context(request) | {
-        "title": f"{verb} {queryset.count()} node{'' if queryset.count() == 1 else 's'}?",
+        "title": f"{verb} {counted(queryset.count(), 'node')}?",
         "opts": page.opts,
         "nodes": queryset.order_by("name"),
         "action": name,

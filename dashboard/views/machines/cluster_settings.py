@@ -6,7 +6,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.requests import SignedIn
-from dashboard.views.answers import for_administrators, page
+from dashboard.views.answers import for_administrators, page, typed_name
 from dashboard.views.machines.cluster_form import ClusterForm
 from orchestrator.queries import machines
 from orchestrator.queries.rows import Cluster
@@ -41,8 +41,7 @@ def cluster_settings(request: SignedIn, name: str) -> HttpResponse:
 def cluster_delete(request: SignedIn, name: str) -> HttpResponse:
     """Forget the cluster, which has neither nodes nor jobs."""
     found = machines.cluster(request.user, name)
-    if request.POST.get("confirm") != found.name:
-        messages.error(request, f"Nothing was done: type {found.name} to confirm.")
+    if not typed_name(request, found.name):
         return redirect("cluster_settings", name)
     try:
         node_services.delete_cluster(cluster=found, by=request.user)

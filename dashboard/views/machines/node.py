@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.requests import SignedIn
-from dashboard.views.answers import page
+from dashboard.views.answers import page, typed_name
 from dashboard.views.machines import machine_rows
 from orchestrator.queries import machines, telemetry
 from orchestrator.queries.rows import Node
@@ -61,8 +61,7 @@ def node_action(request: SignedIn, node_id: str, action: str) -> HttpResponse:
         raise Http404("There is no such action.")
     if not request.user.may_administer:
         raise Forbidden("Only administrators may change machines.")
-    if action in TYPED and request.POST.get("confirm") != found.name:
-        messages.error(request, f"Nothing was done: type {found.name} to confirm.")
+    if action in TYPED and not typed_name(request, found.name):
         return redirect("node", node_id)
     try:
         name = _carry_out(request, found, action)
