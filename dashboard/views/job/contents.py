@@ -1,8 +1,7 @@
-"""What the job page shows beside the job itself: figures, replicas, `TF_CONFIG`, settings, log lines. For `job.py`."""
+"""What the job page shows beside the job itself: figures, replicas, `TF_CONFIG`, settings. For `job.py`."""
 
 import json
 import math
-import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
@@ -12,6 +11,7 @@ from django.conf import settings
 from dashboard.templatetags.trainyard import MISSING, figure, group, replica_name
 from dashboard.views.job.checkpoints import CheckpointList
 from dashboard.views.job.files import files_of
+from dashboard.views.job.log_lines import SERIES_COLOURS, gang_in_order
 from dashboard.views.job.pausing import pausing_of
 from dashboard.views.job.strategy import strategy_panel
 from dashboard.views.job.timeline import timeline_of
@@ -26,20 +26,12 @@ from worker_agent.protocol.job.gang_shape import device_count, process_count
 from worker_agent.protocol.reports import RunningReplica
 from worker_agent.protocol.states import Cause, JobStatus, Kind, ReplicaStatus
 
-ROLE_ORDER = {"chief": 0, "worker": 1, "ps": 2, "evaluator": 3}
-SERIES_COLOURS = 8
 SPARK_POINTS = 60
 RATES = ("loss", "examples_per_s", "step_time_ms", "steps_per_s")
 SHARES = ("accuracy", "acc")
 TOLD_BY_SCRIPT = 4
 # What a person asked for: the row of the job's progress says what has come of it.
 WISHED = (JobStatus.PAUSING, JobStatus.PAUSED, JobStatus.STOPPING, JobStatus.STOPPED)
-# The page hands both to `js/job/log.js`, so they are written as both languages read them.
-# What TensorFlow's estimator says of graphs that DTensor has not split yet is no error, whatever its letter.
-ERROR_LINE = re.compile(
-    r"^[EF]\d{4} (?!.*\bop_level_cost_estimator\.cc)|^Traceback|^\w*(Error|Exception)\b|\b(ERROR|CRITICAL|FATAL)\b"
-)
-WARNING_LINE = re.compile(r"^W\d{4} |\bWARN(ING)?\b|\w*Warning:")
 
 
 @dataclass(frozen=True)
@@ -62,7 +54,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
     """The context of everything that changes with the job's state."""
     now = now or datetime.now(UTC)
     attempts = job_queries.attempts(job)
-    everybody = _in_order(job)
+    everybody = gang_in_order(job)
     gang = [replica for replica in everybody if not replica.superseded]
     place = {str(replica): place for place, replica in enumerate(gang)}
     rows = [_replica_row(replica, place[str(replica)]) for replica in gang]
@@ -107,33 +99,6 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
         "files": files_of(job, job_queries.artifacts(job), everybody),
         "ends_at": now + timedelta(seconds=row.remaining_s) if row.remaining_s is not None else None,
     } | pausing_of(job, checkpoints, first_step=first_step, changeable=changeable)
-
-
-def printed_lines(job: Job, *, limit: int, attempt: int | None = None) -> list[dict[str, object]]:
-    """The end of the log of an attempt, or of all; each line with the colour of its replica and the level that its text
-    speaks of. `begins` is the attempt of which it is the first line here, from the second on."""
-    gang = [replica for replica in _in_order(job) if not replica.superseded]
-    colours = {str(replica): place % SERIES_COLOURS + 1 for place, replica in enumerate(gang)}
-    lines = telemetry.log_tail(job, lines=limit, attempt=attempt)
-    before = [1, *(line.attempt for line in lines)]
-    return [
-        {
-            "attempt": line.attempt,
-            "begins": line.attempt if line.attempt != previous else None,
-            "at": datetime.fromtimestamp(line.at, UTC),
-            "name": replica_name(line.replica),
-            "replica": line.replica,
-            "colour": colours.get(line.replica, 1),
-            "level": "E" if ERROR_LINE.search(line.text) else "W" if WARNING_LINE.search(line.text) else "I",
-            "text": line.text,
-        }
-        for previous, line in zip(before, lines, strict=False)
-    ]
-
-
-def _in_order(job: Job) -> list[Replica]:
-    """The processes of the latest attempt, those that were replaced before the ones in their place."""
-    return sorted(job_queries.replicas(job), key=lambda r: (ROLE_ORDER.get(r.role, 9), r.index, r.incarnation))
 
 
 def _replica_row(replica: Replica, place: int) -> ReplicaRow:

@@ -10,7 +10,8 @@ from django.views.decorators.http import require_POST, require_safe
 from dashboard.downloads import attachment, bytes_attachment
 from dashboard.requests import SignedIn
 from dashboard.views.answers import View, page
-from dashboard.views.job.contents import ERROR_LINE, WARNING_LINE, printed_lines, state_of
+from dashboard.views.job.contents import state_of
+from dashboard.views.job.log_lines import ERROR_LINE, TRACEBACK_LINE, WARNING_LINE, printed_lines
 from dashboard.views.job.settings import settings_of
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import telemetry
@@ -36,6 +37,7 @@ def job(request: SignedIn, job_id: int) -> HttpResponse:
         "lines": printed_lines(found, limit=LINES_PRINTED, attempt=attempt),
         "error_line": ERROR_LINE.pattern,
         "warning_line": WARNING_LINE.pattern,
+        "traceback_line": TRACEBACK_LINE.pattern,
     }
     return render(request, "dashboard/job/page.html", context)
 

@@ -15,7 +15,10 @@ export function logViewer(root, placeOf) {
     follow = $("[data-log-follow]", root),
     wrap = $("[data-log-wrap]", root),
     error = new RegExp(root.dataset.error),
-    warning = new RegExp(root.dataset.warning);
+    warning = new RegExp(root.dataset.warning),
+    traceback = new RegExp(root.dataset.traceback),
+    // By process: 1 in a traceback, 2 in its exception's message, as in `log_lines.py`.
+    parts = new Map();
   let waiting = [],
     frame = 0,
     dropped = 0,
@@ -40,14 +43,22 @@ export function logViewer(root, placeOf) {
     });
   };
 
+  function levelOf({ replica, attempt, text }) {
+    const who = `${replica} ${attempt}`,
+      part = parts.get(who) ?? 0,
+      next = traceback.test(text) ? 1 : !part || /^(\s|$)/.test(text) ? part : (part + 1) % 3;
+    parts.set(who, next);
+    return next || error.test(text) ? "E" : warning.test(text) ? "W" : "I";
+  }
   // A line before the first one of a later attempt.
   function marked(line) {
     if (!(line.attempt > attempt)) return [element(line)];
     attempt = line.attempt;
     return [make("div", { class: "ty-log-sep is-restart" }, `Attempt ${attempt}`), element(line)];
   }
-  function element({ at, replica, text }) {
-    const lv = error.test(text) ? "E" : warning.test(text) ? "W" : "I",
+  function element(line) {
+    const { at, replica, text } = line,
+      lv = levelOf(line),
       words =
         text.length > LONGEST
           ? `${text.slice(0, LONGEST)}… (${text.length - LONGEST} characters more are in the log)`
@@ -110,6 +121,7 @@ export function logViewer(root, placeOf) {
       waiting = [];
       dropped = 0;
       attempt = 1;
+      parts.clear();
       body.replaceChildren();
       waiting.push(...lines);
       plan();
