@@ -87,7 +87,7 @@ def test_the_pace_starts_with_one_step_and_grows_to_its_target() -> None:
     for execution in range(8):
         taken.append(pace.steps)
         wish = pace.wish()
-        pace.measured(steps=pace.steps, seconds=3.0 if execution == 0 else pace.steps * 0.001, traced=execution == 0)
+        pace.measured(steps=pace.steps, seconds=3.0 if execution == 0 else pace.steps * 0.001, typical=execution > 0)
         pace.agree(wish)
     assert taken[:2] == [1, 1]
     assert all(later <= GROWTH * earlier for earlier, later in pairwise(taken))
@@ -97,10 +97,10 @@ def test_the_pace_starts_with_one_step_and_grows_to_its_target() -> None:
 def test_the_pace_is_bounded_and_never_below_one_step() -> None:
     pace = Pace()
     pace.agree(STEPS_MAX)
-    pace.measured(steps=1, seconds=1e-9, traced=False)
+    pace.measured(steps=1, seconds=1e-9, typical=True)
     assert pace.wish() == STEPS_MAX
     slow = Pace()
-    slow.measured(steps=1, seconds=20.0, traced=False)
+    slow.measured(steps=1, seconds=20.0, typical=True)
     assert slow.wish() == 1
     slow.agree(0.4)
     assert slow.steps == 1

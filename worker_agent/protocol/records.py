@@ -16,6 +16,8 @@ from worker_agent.protocol.states import Cause
 # nothing but take steps.
 LONGEST_GAP = "longest_pause_s"
 LONGEST_STEP = "longest_step_s"
+# How the series of a step's parts begin.
+STEP_PART = "step_part/"
 # What a fact may be: plain JSON, so that pages and REST show it as it is.
 FactValue = Any
 
@@ -34,6 +36,25 @@ class Points(msgspec.Struct, frozen=True, kw_only=True, tag="points", array_like
     steps: list[int]
     times: list[float]
     values: list[list[float]]
+
+
+class StepPart(StrEnum):
+    """Where the time of a training step goes, in the order of the time; together they are the whole step.
+
+    A process that trains measures them on single steps, now and then: `trainer/loop/step_parts.py`.
+    """
+
+    INPUT = "input"  # waiting for the next batch
+    COMPUTE = "compute"  # forward and backward pass
+    WAIT = "wait"  # for the slowest replica, before gradients can be summed
+    COMMUNICATION = "communication"  # summing the gradients of all replicas
+    APPLY = "apply"  # the optimizer
+    HOST = "host"  # Python between two calls of many steps: callbacks, records, the loop itself
+
+    @property
+    def series(self) -> str:
+        """The name of its points, in ms a step."""
+        return f"{STEP_PART}{self}"
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):

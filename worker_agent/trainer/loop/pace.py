@@ -33,9 +33,9 @@ class Pace:
             return 1
         return max(1, min(round(TARGET_S / max(self._step_s, 1e-6)), self.steps * GROWTH, STEPS_MAX))
 
-    def measured(self, *, steps: int, seconds: float, traced: bool) -> None:
-        """An execution of `steps` took `seconds`. One that was `traced` says nothing about the next."""
-        if traced:
+    def measured(self, *, steps: int, seconds: float, typical: bool) -> None:
+        """An execution of `steps` took `seconds`; one that is not `typical` says nothing about the next."""
+        if not typical:
             return
         step_s = seconds / steps
         self._step_s = step_s if self._step_s is None else 0.5 * (self._step_s + step_s)

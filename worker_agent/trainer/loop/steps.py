@@ -18,11 +18,13 @@ class Speed(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class Execution:
     """What one call leaves: the loss of each step, the seconds that it took, the gang's mean wish for the calls to come
-    (`Pace`). Its `speed` is None where one call alone tells nothing; `scalars` is what else there is to log."""
+    (`Pace`). Its `speed` is None where one call alone tells nothing; `scalars` is what else there is to log. It
+    `is_plain` unless something took part of its seconds that is not in every call."""
 
     losses: list[float]
     seconds: float
     wish: float
+    is_plain: bool = True
     speed: Speed | None = None
     scalars: Mapping[str, float] = field(default_factory=dict)
 

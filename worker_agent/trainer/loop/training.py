@@ -147,7 +147,7 @@ class Training:
             in_epoch = self._done % self._size.steps_per_epoch
             self._done += len(losses)
             first, self._is_traced = not self._is_traced, True
-            self._pace.measured(steps=len(losses), seconds=seconds, traced=first)
+            self._pace.measured(steps=len(losses), seconds=seconds, typical=execution.is_plain and not first)
             self._pace.agree(execution.wish)
             if first:  # its time is that of tracing, and would flatten every chart of rates
                 self._emitter.phase(PhaseName.TRAINING)
