@@ -77,3 +77,18 @@ def test_what_a_log_offers() -> None:
     found = [(each.name, each.lines, each.first, each.last) for each in candidates(log)]
     assert found == [("Loss", 3, 1.0, 0.33), ("acc", 3, 1.0, 3.0), ("CPU", 3, 0.0, 0.0)]
     assert candidates("loss: 1") == []
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("step 100 loss 0.5", ["loss"]),
+        ("Epoch 3 | loss 0.5 | acc is 9.1e-1", ["loss", "acc"]),
+        ("iteration 4 loss nan", ["loss"]),
+        ("loss 0.5", []),
+        ("step 4 of 5 took 3.2 s, rows 17", []),
+        ("epoch 2 ends in 3.5 minutes", []),
+    ],
+)
+def test_numbers_without_a_sign_are_offered_from_lines_that_say_their_step(line: str, names: list[str]) -> None:
+    assert [each.name for each in candidates(f"{line}\n{line}\n")] == names

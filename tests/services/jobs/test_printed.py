@@ -79,7 +79,9 @@ def test_the_page_offers_them_and_draws_the_chosen(member, client):
     job = job_that_printed(member)
     client.force_login(member)
     text = client.get(f"/jobs/{job.pk}/").content.decode()
-    assert "its log has lines such as <code>loss: 0.5" in " ".join(text.split())
+    assert "It reported no numbers, but its log has some" in text
+    assert '<th scope="row">' in text
+    assert 'name="names"' in text
     assert f"?clone={job.pk}&amp;printed=loss%2C%20acc" in text
     form = client.get(f"/jobs/new/?clone={job.pk}&printed=loss%2C%20acc").content.decode()
     assert 'value="loss, acc"' in form
@@ -92,4 +94,10 @@ def test_a_job_that_runs_is_only_offered_another_start(member, client):
     client.force_login(member)
     text = client.get(f"/jobs/{job_that_printed(member, status=JobStatus.RUNNING).pk}/").content.decode()
     assert "Edit and start with these curves" in text
+    assert "It reported no numbers so far, but its log has some: they can be drawn" in text
+    assert "is-ahead" not in text
+    silent = job_that_printed(member, text="hello\n", status=JobStatus.RUNNING)
+    nothing = client.get(f"/jobs/{silent.pk}/").content.decode()
+    assert "If it only prints them, an offer to draw them appears." in nothing
+    assert "is-ahead" in nothing
     assert "Draw them" not in text

@@ -14,14 +14,31 @@ LINE_CHARS = 2_000
 _NAME = r"[^\W\d][\w ./%()-]{0,59}"
 _NUMBER = r"(?P<number>[-+]?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:[eE][-+]?\d{1,3})?|[-+]?(?:nan|inf))(?!\.?\w)"
 _NAME_ALONE = re.compile(_NAME)
-_ANY = re.compile(rf"(?<![\w.:/-])(?P<name>[a-z]\w{{0,40}})[ \t]{{0,4}}[:=][ \t]{{0,4}}{_NUMBER}", re.IGNORECASE)
+_SIGN = r"(?:(?P<sign>[ \t]{0,4}[:=][ \t]{0,4})|[ \t]{1,4}(?:is[ \t]{1,4})?)"
+_ANY = re.compile(rf"(?<![\w.:/-])(?P<name>[a-z]\w{{0,40}}){_SIGN}{_NUMBER}", re.IGNORECASE)
 _CLOCK = re.compile(
     r"(?<![\w.])(?:(?P<step>(?:global[ _])?step|iteration|iter)|epoch)"
     r"[ \t]{0,4}[:=#]?[ \t]{0,4}[\[(]?(?P<number>\d{1,15})(?!\.?\w)",
     re.IGNORECASE,
 )
-# Names that count or measure the run itself.
-_NO_METRICS = frozenset(("step", "global_step", "epoch", "epochs", "iter", "iteration", "batch", "eta", "pid", "port"))
+_COUNTS = ("step", "global_step", "epoch", "epochs", "iter", "iteration", "batch", "eta", "pid", "port")
+_OF_SENTENCES = (
+    "after",
+    "at",
+    "by",
+    "for",
+    "from",
+    "in",
+    "is",
+    "of",
+    "than",
+    "to",
+    "took",
+    "under",
+    "version",
+    "within",
+)
+_NO_METRICS = frozenset((*_COUNTS, *_OF_SENTENCES))
 
 Point = tuple[int, dict[str, float]]
 
@@ -123,6 +140,11 @@ def candidates(text: str, *, most: int = 6) -> list[Found]:
 
 
 def _pairs(text: str) -> Iterator[tuple[str, float]]:
+    """Without `:` or `=` only broken numbers count, in lines that say their step or epoch: most other lines in which a
+    number follows a word are sentences."""
     for line in text.split("\n"):
-        for each in _ANY.finditer(line[:LINE_CHARS]):
-            yield each["name"], float(each["number"])
+        line = line[:LINE_CHARS]
+        is_timed = _CLOCK.search(line) is not None
+        for each in _ANY.finditer(line):
+            if each["sign"] is not None or (is_timed and not each["number"].lstrip("+-").isdigit()):
+                yield each["name"], float(each["number"])

@@ -47,7 +47,8 @@ function remember(key, tool, on) {
 
 // store: training series by step · load: node series by time · placeOf(replica) · nodeNames: Map of id → name
 // coming(): whether metrics follow with the end of an epoch · early(): whether first numbers may follow at any moment
-export function jobCharts({ store, load, placeOf, nodeNames, coming, early }) {
+// offered(): whether the page offers to draw printed numbers
+export function jobCharts({ store, load, placeOf, nodeNames, coming, early, offered }) {
   const training = $("[data-charts]"),
     machines = $("[data-load]"),
     slot = make("div", { class: "p-slot", "data-order": METRIC }, "Metrics follow with the end of the first epoch."),
@@ -187,7 +188,7 @@ export function jobCharts({ store, load, placeOf, nodeNames, coming, early }) {
       const first = $(".ty-chart", training);
       $("[data-charts-none]").hidden = !!first;
       machines.hidden = !machines.firstChild || (!first && early());
-      if (!settled && !first && !early()) training.classList.remove("is-ahead");
+      if (!first && (offered() || (!settled && !early()))) training.classList.remove("is-ahead");
       settled = true;
       if (!first || !coming() || $(`.ty-chart[data-order="${METRIC}"]`, training)) slot.remove();
       else if (!slot.parentNode) put(slot, training);

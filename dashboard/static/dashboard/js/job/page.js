@@ -47,6 +47,16 @@ function showTfConfig(of) {
   choice()?.dispatchEvent(new Event("input", { bubbles: true }));
 }
 showTfConfig();
+// A job that tells no numbers may print some. The server is asked after 4 lines, 8, 16 and so on, until it offers them.
+const offered = () => !!$("#job-printed form");
+let lines = 0,
+  asksAt = 4;
+function lookForPrinted(text) {
+  lines += text.split("\n").length - 1;
+  if (isRecipe || lines < asksAt || store.names.size || offered()) return;
+  asksAt = 2 * lines;
+  renew();
+}
 // Whether what was not heard of yet may still be on its way.
 const early = () => !job || (!job.ended_at && !(Date.now() - Date.parse(job.started_at) > QUIET_MS));
 const log = logViewer($(".ty-log"), placeOf),
@@ -56,6 +66,7 @@ const log = logViewer($(".ty-log"), placeOf),
     placeOf,
     nodeNames,
     early,
+    offered,
     coming: () => isRecipe && job && !job.ended_at && (job.epoch < 2 || early() || metricNames().length > 0),
   });
 const paint = painter(() => {
@@ -174,6 +185,7 @@ const feedOfJob = feed(feedPath(), {
           logEnds[e.replica_id] = e.end;
           if (!chosen || e.attempt === chosen) log.add(e);
           addPoints(e);
+          lookForPrinted(e.text);
         }
       }
       if (e.kind === "sample" && !job.ended_at) {
