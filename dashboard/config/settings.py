@@ -72,7 +72,7 @@ TEMPLATES = [
 
 
 SQLITE = {
-    "ENGINE": "django.db.backends.sqlite3",
+    "ENGINE": "dashboard.config.sqlite",
     "NAME": DATA_DIR / "trainyard.sqlite3",
     "OPTIONS": {
         "transaction_mode": "IMMEDIATE",
