@@ -13,6 +13,7 @@ from dashboard.views.job.checkpoints import CheckpointList
 from dashboard.views.job.files import files_of
 from dashboard.views.job.log_lines import SERIES_COLOURS, gang_in_order
 from dashboard.views.job.pausing import pausing_of
+from dashboard.views.job.step_time import step_time
 from dashboard.views.job.strategy import strategy_panel
 from dashboard.views.job.timeline import timeline_of
 from dashboard.views.job.words import JobRow, failure_of, is_over
@@ -87,6 +88,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
         "tiles": [] if failed or (over and not job.attempt) else _tiles(job, gang, row),
         "replicas": rows,
         "replaced": [_replica_row(replica, place[str(replica)]) for replica in everybody if replica.superseded],
+        "step_time": step_time(job, gang),
         "strategy": strategy_panel(job, gang),
         "printed": in_lines,
         "printed_names": ", ".join(each.name for each in in_lines),

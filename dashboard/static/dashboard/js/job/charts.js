@@ -6,6 +6,7 @@ import { Chart, MOST_LINES } from "../charts/chart.js";
 import { total } from "../charts/series.js";
 
 const METRIC = 10;
+export const STEP_PART = "step_part/";
 const ACCURACY = /(^|_)(acc|accuracy)$/;
 const KNOWN = {
   loss: { order: 0, title: "Loss", tools: "log smooth table" },
@@ -165,6 +166,7 @@ export function jobCharts({ store, load, placeOf, nodeNames, coming, early, offe
     // New names get their card; the rest is drawn where it is seen.
     draw() {
       for (const name of store.names.keys()) {
+        if (name.startsWith(STEP_PART)) continue; // the panel below shows them
         const key = base(name),
           known = KNOWN[key] ?? {
             order: METRIC,

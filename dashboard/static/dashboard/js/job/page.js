@@ -7,7 +7,7 @@ import { painter, say, setText } from "../base/live.js";
 import { refresher, swapAll } from "../base/parts.js";
 import { feed } from "../base/socket.js";
 import { order, readings, Store } from "../charts/series.js";
-import { jobCharts } from "./charts.js";
+import { jobCharts, STEP_PART } from "./charts.js";
 import { gantt } from "./gantt.js";
 import { logViewer } from "./log.js";
 
@@ -102,6 +102,7 @@ function applyJob(next) {
   attempts(job.attempt);
 }
 function addPoints(event) {
+  if (Object.keys(event.series).some((name) => name.startsWith(STEP_PART))) renew();
   for (const [name, s] of Object.entries(event.series))
     store.tell(name, event.replica, order(event.attempt, event.incarnation), s.steps, s.values.map(num));
 }
