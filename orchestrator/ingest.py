@@ -16,13 +16,14 @@ from django.db import InterfaceError, OperationalError
 from redis import Redis
 
 from orchestrator import live, series
-from orchestrator.models import Node, ServiceBeat
+from orchestrator.models import ServiceBeat
 from orchestrator.services.intake import reports
 from orchestrator.services.intake.load import load
 from orchestrator.services.intake.records import Acks
+from orchestrator.services.intake.reports import Sender
 from orchestrator.services.transitions import StaleTransition
 from worker_agent.protocol.codec import decode_report
-from worker_agent.protocol.envelope import BadEnvelope, SeenNonces, open_envelope, peek_node
+from worker_agent.protocol.envelope import BadEnvelope, Envelope, SeenNonces, read_envelope, verify
 from worker_agent.protocol.reports import REPORTS_KEY, Records, Report, acks_key
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ Entry = tuple[bytes, dict[bytes, bytes]]
 class Received(NamedTuple):
     """A report whose signature is right, and the stream entry it came in."""
 
-    node: Node
+    sender: Sender
     report: Report
     nonce: bytes
     entry: Entry
@@ -106,26 +107,27 @@ class Ingest:
 
     def _open(self, entries: Sequence[Entry], now: datetime) -> list[Received]:
         """The reports in entries that are genuine; the others are counted and logged."""
-        claimed: list[tuple[Entry, str]] = []
+        claimed: list[tuple[Entry, Envelope]] = []
         for entry in entries:
             try:
-                claimed.append((entry, peek_node(entry[1].get(b"e", b""))))
+                claimed.append((entry, read_envelope(entry[1].get(b"e", b""))))
             except BadEnvelope as error:
                 self._drop(entry, "nobody", error)
-        nodes = Node.objects.defer("inventory", "sample", "holding").in_bulk({node_id for _, node_id in claimed})
+        senders = reports.senders(envelope.node_id for _, envelope in claimed)
+        earliest = now.timestamp() - CLOCK_SKEW_S
         received: list[Received] = []
-        for entry, node_id in claimed:
+        for entry, envelope in claimed:
             try:
-                received.append(_genuine(entry, nodes.get(node_id), now))
+                received.append(_genuine(entry, envelope, senders.get(envelope.node_id), earliest))
             except (BadEnvelope, msgspec.DecodeError) as error:
-                self._drop(entry, node_id, error)
+                self._drop(entry, envelope.node_id, error)
         return received
 
     def _store(self, received: Sequence[Received], now: datetime) -> Acks:
         """All in one transaction; when that fails, one by one, so that only what is at fault stays out."""
         fresh = self._fresh(received)
         try:
-            acks = reports.apply([(item.node, item.report) for item in fresh], now=now)
+            acks = reports.apply([(item.sender, item.report) for item in fresh], now=now)
         except PASSING:
             # Again in a moment. If that never helps though beats can be written, the batch is at fault.
             self._setbacks += 1
@@ -162,17 +164,17 @@ class Ingest:
 
     def _store_part(self, item: Received, part: Report, now: datetime) -> Acks:
         try:
-            return reports.apply([(item.node, part)], now=now)
+            return reports.apply([(item.sender, part)], now=now)
         except Exception as error:
             if isinstance(error, PASSING) and self._setbacks < PATIENCE:
                 raise
             _write_beat({"beat_at": now})
-            logger.exception("a report of node %s is put aside", item.node.pk)
+            logger.exception("a report of node %s is put aside", item.sender.pk)
             self.counts["quarantined"] += 1
             why = f"{type(error).__name__}: {error}"
             kept: dict[Any, Any] = {"e": item.entry[1][b"e"], "why": why[:1000]}
             self._redis.xadd(QUARANTINE_KEY, kept, maxlen=QUARANTINE_ENTRIES)
-            return reports.skip(item.node, part, why=why, now=now) if isinstance(part, Records) else {}
+            return reports.skip(item.sender, part, why=why, now=now) if isinstance(part, Records) else {}
 
     def _settle(self, entries: Sequence[Entry], acks: Acks) -> None:
         """Only after the commit: the entries leave the stream, and the nodes hear how far their streams are stored."""
@@ -217,15 +219,14 @@ def _write_beat(columns: dict[str, datetime]) -> None:
     ServiceBeat.objects.update_or_create(name=ServiceBeat.INGEST, defaults=columns, create_defaults=created)
 
 
-def _genuine(entry: Entry, node: Node | None, now: datetime) -> Received:
-    if node is None:
+def _genuine(entry: Entry, envelope: Envelope, sender: Sender | None, earliest: float) -> Received:
+    if sender is None:
         raise BadEnvelope("there is no such node")
-    earliest = now.timestamp() - CLOCK_SKEW_S
-    body, nonce = open_envelope(entry[1][b"e"], node_id=node.pk, key=bytes(node.key), now=earliest)
-    report = decode_report(body)
-    if report.node_id != node.pk:
+    verify(envelope, key=sender.key, now=earliest)
+    report = decode_report(envelope.body)
+    if report.node_id != sender.pk:
         raise BadEnvelope("the report in it is of another node")
-    return Received(node, report, nonce, entry)
+    return Received(sender, report, envelope.nonce, entry)
 
 
 def _parts(report: Report) -> list[Report]:

@@ -1,7 +1,8 @@
 """Live events, control plane → browser: their types, the names of their groups, and `announce`, which sends on commit.
 
-Services and ingest build events with the constructors here and nowhere else. Events are JSON-safe as built (numbers
-that JSON cannot carry are words, see `jsonable`), so a consumer forwards them as they are. A page joins a group, takes
+Services and ingest build events with the constructors here and nowhere else. Events are JSON-safe as built (messages
+of the protocol, and builtin types; numbers that JSON cannot carry are words, see `jsonable`), so a consumer forwards
+them as they are. A page joins a group, takes
 a snapshot, then applies what is newer; an event that is lost shows as a hole in the offsets, and the page asks again.
 """
 
@@ -15,6 +16,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypedDict
 
+import msgspec
 from channels.layers import get_channel_layer
 from django.db import transaction
 
@@ -143,9 +145,9 @@ def checkpoints_changed() -> LiveEvent:
     return {"kind": "checkpoints"}
 
 
-def sample_taken(node: Node) -> LiveEvent:
+def sample_taken(node_id: str, *, sample: object, holding: object) -> LiveEvent:
     """A node's load now (`protocol.reports.Sample`), and that of each process it holds (`RunningReplica`)."""
-    return {"kind": "sample", "node_id": node.pk, "sample": node.sample, "replicas": node.holding}
+    return {"kind": "sample", "node_id": node_id, "sample": sample, "replicas": holding}
 
 
 def node_changed(node: Node) -> LiveEvent:
@@ -173,7 +175,7 @@ def jsonable(value: object) -> Json:
 
 def frame(events: Sequence[LiveEvent]) -> str:
     """The text that pages receive: made once, and forwarded as it is to every page of the group."""
-    return json.dumps({"type": "events", "events": events}, allow_nan=False)
+    return msgspec.json.encode({"type": "events", "events": events}).decode()
 
 
 def _named(replica: Replica) -> LiveEvent:

@@ -58,10 +58,10 @@ class Addition(NamedTuple):
 class Points(NamedTuple):
     """Points of several series that were said together: `steps` and `times` belong to each column of `values`."""
 
-    names: list[str]
-    steps: list[int]
-    times: list[float]
-    values: list[list[float]]
+    names: Sequence[str]
+    steps: Sequence[int]
+    times: Sequence[float]
+    values: Sequence[Sequence[float]]
 
 
 class _Packed(NamedTuple):
@@ -177,7 +177,7 @@ def block_of(owner: Owner, said: Sequence[Points]) -> SeriesBlock | None:
     """What an owner said as one unsorted block, not yet saved; None when that is nothing."""
     packed = [
         _Packed(
-            points.names,
+            list(points.names),
             array("q", points.steps).tobytes(),
             array("d", points.times).tobytes(),
             b"".join([array("d", column).tobytes() for column in points.values]),

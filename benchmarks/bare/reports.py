@@ -25,7 +25,8 @@ from tests.environment import HOME, prepare
 
 prepare()
 
-from django.core.management import call_command  # noqa: E402 - Django reads its settings first
+from django.conf import settings  # noqa: E402 - Django reads its settings first
+from django.core.management import call_command  # noqa: E402
 from django.test import override_settings  # noqa: E402
 
 from orchestrator.embedded import redis_server  # noqa: E402
@@ -34,7 +35,7 @@ from orchestrator.models import Cluster, Node, Replica  # noqa: E402
 from tests.factories import make_cluster, make_inventory, make_job, make_node, make_replica, make_user  # noqa: E402
 from tests.waiting import wait_until as until  # noqa: E402
 from worker_agent.protocol.codec import encode, plain  # noqa: E402
-from worker_agent.protocol.envelope import peek_node, seal  # noqa: E402
+from worker_agent.protocol.envelope import read_envelope, seal  # noqa: E402
 from worker_agent.protocol.records import Points, Progress  # noqa: E402
 from worker_agent.protocol.reports import REPORTS_KEY, GpuSample, Heartbeat, Records, Sample  # noqa: E402
 from worker_agent.protocol.states import JobStatus  # noqa: E402
@@ -195,7 +196,7 @@ class _FloorOfBeats:
 
     def _store(self, count: int) -> None:
         answer = self._redis.xread({"floor": "0"}, count=count)
-        rows = [(peek_node(fields[b"d"]), fields[b"d"]) for _, fields in answer[0][1]]
+        rows = [(read_envelope(fields[b"d"]).node_id, fields[b"d"]) for _, fields in answer[0][1]]
         self._database.execute("BEGIN")
         self._database.executemany("INSERT OR REPLACE INTO heard VALUES (?, ?)", rows)
         self._database.execute("COMMIT")
@@ -241,6 +242,6 @@ def _answers(redis: Redis) -> bool:
 if __name__ == "__main__":
     private = _private_redis()
     url = f"unix://{HOME / 'redis.sock'}"
-    layer = {"BACKEND": "dashboard.sockets.layer.GapAwareChannelLayer", "CONFIG": {"hosts": [url]}}
+    layer = settings.CHANNEL_LAYERS["default"] | {"CONFIG": {"hosts": [url]}}
     with override_settings(REDIS_URL=url, CHANNEL_LAYERS={"default": layer}):
         main(private)

@@ -37,21 +37,30 @@ def seal(body: bytes, *, node_id: str, key: bytes, expires_at: float) -> bytes:
     return _encoder.encode(msgspec.structs.replace(bare, mac=_mac(bare, key)))
 
 
-def peek_node(data: bytes) -> str:
-    """The node an envelope claims to be of, to find the key to check it with. Proves nothing by itself."""
-    return _decode(data).node_id
+def read_envelope(data: bytes) -> Envelope:
+    """An envelope as it is written, to find the key to `verify` it with: it proves nothing by itself. Raises
+    `BadEnvelope`."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadEnvelope("it is not an envelope") from error
 
 
 def open_envelope(data: bytes, *, node_id: str, key: bytes, now: float) -> tuple[bytes, bytes]:
     """The body and nonce of a genuine envelope of `node_id`; raises `BadEnvelope`."""
-    envelope = _decode(data)
+    envelope = read_envelope(data)
     if envelope.node_id != node_id:
         raise BadEnvelope("it is addressed to another node")
+    verify(envelope, key=key, now=now)
+    return envelope.body, envelope.nonce
+
+
+def verify(envelope: Envelope, *, key: bytes, now: float) -> None:
+    """Raises `BadEnvelope` unless it was signed with the key of its node and has not expired."""
     if not hmac.compare_digest(envelope.mac, _mac(envelope, key)):
         raise BadEnvelope("its signature does not match this node's key")
     if envelope.expires_at < now:
         raise BadEnvelope("it has expired")
-    return envelope.body, envelope.nonce
 
 
 class SeenNonces:
@@ -76,13 +85,6 @@ class SeenNonces:
 def sign_request(*, method: str, path: str, at: int, key: bytes) -> str:
     """The hex signature of an agent's HTTP request (code download, artifact upload)."""
     return hmac.new(key, f"{method}\n{path}\n{at}".encode(), hashlib.sha256).hexdigest()
-
-
-def _decode(data: bytes) -> Envelope:
-    try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadEnvelope("it is not an envelope") from error
 
 
 def _mac(envelope: Envelope, key: bytes) -> bytes:

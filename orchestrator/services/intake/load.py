@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
+from typing import NamedTuple
 
 from django.db import transaction
 
@@ -25,29 +26,41 @@ LOAD = ("cpu_percent", "memory_used_bytes", "network_sent_bps", "network_receive
 GPU_LOAD = ("utilisation", "memory_bytes", "temperature", "power_w")
 
 
-def figures(sample: Sample) -> dict[str, float]:
-    """What is kept of a sample, by the names of the node's series."""
-    values: dict[str, float] = {name: getattr(sample, name) for name in LOAD}
+class Taken(NamedTuple):
+    """What is kept of a sample, taken at `at` (unix s): `values` are `LOAD`, then `GPU_LOAD` of each of its `gpus`."""
+
+    node_id: str
+    at: float
+    gpus: tuple[int, ...]
+    values: list[float]
+
+
+def taken(node_id: str, at: float, sample: Sample) -> Taken:
+    """A sample of this node; it comes a thousand times a second, so its fields are spelled out."""
+    values = [sample.cpu_percent, sample.memory_used_bytes, sample.network_sent_bps, sample.network_received_bps]
     for gpu in sample.gpus:
-        for name in GPU_LOAD:
-            values[f"gpu{gpu.index}_{name}"] = getattr(gpu, name)
-    return values
+        values += (gpu.utilisation, gpu.memory_bytes, gpu.temperature, gpu.power_w)
+    return Taken(node_id, at, tuple([gpu.index for gpu in sample.gpus]), values)
+
+
+def _series_names(gpus: tuple[int, ...]) -> list[str]:
+    return [*LOAD, *(f"gpu{index}_{name}" for index in gpus for name in GPU_LOAD)]
 
 
 class Minute:
     """The samples of a node within a minute: one row of `values` for each of `times`."""
 
-    def __init__(self, node_id: str, number: int, names: list[str], due_s: float) -> None:
-        self.node_id, self.number, self.names = node_id, number, names
+    def __init__(self, node_id: str, number: int, gpus: tuple[int, ...], due_s: float) -> None:
+        self.node_id, self.number, self.gpus = node_id, number, gpus
         self.times, self.values = array("d"), array("d")
         self.pk: int | None = None
         self.due_s = due_s
 
     def block(self) -> SeriesBlock | None:
         """All of it, as a block that is not saved."""
-        width = len(self.names)
-        columns = [self.values[place::width].tolist() for place in range(width)]
-        said = series.Points(self.names, [0] * len(self.times), self.times.tolist(), columns)
+        names = _series_names(self.gpus)
+        columns = [self.values[place :: len(names)] for place in range(len(names))]
+        said = series.Points(names, [0] * len(self.times), self.times, columns)
         return series.block_of(series.Owner(node_id=self.node_id), [said])
 
 
@@ -59,17 +72,17 @@ class Load:
         # In the order in which they are due; a minute that is over leaves with its last writing.
         self._unwritten: dict[Minute, None] = {}
 
-    def keep(self, samples: Sequence[tuple[str, float, dict[str, float]]], *, now: datetime) -> None:
-        """Samples as (node id, unix seconds, figures), to be written soon."""
+    def keep(self, samples: Sequence[Taken], *, now: datetime) -> None:
+        """These are to be written soon."""
         due_s = now.timestamp() + WRITTEN_EVERY_S
-        for node_id, at, values in samples:
+        for node_id, at, gpus, values in samples:
             minute, number = self._open.get(node_id), int(at // MINUTE_S)
-            if minute is None or minute.number != number or len(minute.names) != len(values):
-                self._open[node_id] = minute = Minute(node_id, number, list(values), due_s)
+            if minute is None or minute.number != number or minute.gpus != gpus:
+                self._open[node_id] = minute = Minute(node_id, number, gpus, due_s)
             elif minute not in self._unwritten:
                 minute.due_s = due_s
             minute.times.append(at)
-            minute.values.extend(values.values())
+            minute.values.extend(values)
             self._unwritten[minute] = None
 
     def write(self, *, now: datetime, everything: bool = False) -> None:
@@ -81,7 +94,7 @@ class Load:
         with transaction.atomic():
             known = set(Node.objects.filter(pk__in={minute.node_id for minute in found}).values_list("pk", flat=True))
             blocks = {minute: block for minute in found if minute.node_id in known and (block := minute.block())}
-            grown: dict[object, Sequence[object]] = {
+            grown: dict[int, Sequence[object]] = {
                 minute.pk: (each.count, each.last_time, each.payload) for minute, each in blocks.items() if minute.pk
             }
             update_rows(SeriesBlock, grown, columns=["count", "last_time", "payload"])

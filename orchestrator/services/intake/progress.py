@@ -55,7 +55,7 @@ def store_progress(said: Sequence[Said], *, now: datetime) -> None:
                     reached[job.pk] |= _advance(job, record)
             if leads and steps:
                 job.sketch = extended(job.sketch, steps, losses)
-    rows: dict[object, Sequence[object]] = {
+    rows: dict[int, Sequence[object]] = {
         pk: (*(getattr(job, name) for name in COLUMNS), job.attempt) for pk, job in jobs.items()
     }
     revisions = update_rows(Job, rows, columns=COLUMNS, guard="attempt", counter="revision")
@@ -88,7 +88,7 @@ def store_facts(said: Sequence[tuple[Replica, Mapping[str, FactValue]]]) -> None
 
 def _move(said: Sequence[Said], now: datetime) -> None:
     """Steps that replicas had not told before, and when they became known here."""
-    moves: dict[object, Sequence[object]] = {}
+    moves: dict[int, Sequence[object]] = {}
     for replica, records, _ in said:
         steps = [_within(record.step, STEP_MAX) for record in records if isinstance(record, Progress)]
         if steps and (replica.step is None or max(steps) > replica.step):

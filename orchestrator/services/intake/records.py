@@ -89,8 +89,9 @@ class Intake:
     refused: int = 0
 
 
-def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
-    """Store what is new in `slices` and return what each node may forget: node id → `ack_field` → offset."""
+def store(slices: Sequence[tuple[str, Records]], *, now: datetime) -> Acks:
+    """Store what is new in `slices` (node id, report), and return what each node may forget: node id → `ack_field` →
+    offset."""
     acks: Acks = defaultdict(dict)
     ids = {report.replica_id for _, report in slices if 0 < report.replica_id <= INT64_MAX}
     # Their jobs are locked before any of their rows, as by everybody who moves a gang: else each waits for the other.
@@ -99,19 +100,19 @@ def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
     rows = Cursor.objects.filter(replica__in=replicas).values_list("replica_id", "stream", "pk", "offset", "final")
     cursors = {(replica_id, stream): Place(pk, offset, final) for replica_id, stream, pk, offset, final in rows}
     intakes: dict[int, Intake] = {}
-    for node, report in slices:
+    for node_id, report in slices:
         replica = replicas.get(report.replica_id)
         mark = ack_field(report.replica_id, report.attempt, report.stream)
         if replica is None:
-            acks[node.pk][mark] = report.end
-        elif refusal := _refusal(node, replica, report):
-            _refuse(node, replica, report, refusal)
-            acks[node.pk][mark] = report.end
+            acks[node_id][mark] = report.end
+        elif refusal := _refusal(node_id, replica, report):
+            _refuse(node_id, replica, report, refusal)
+            acks[node_id][mark] = report.end
         else:
             cursor = cursors.setdefault((replica.pk, report.stream), Place())
             intake = intakes.setdefault(replica.pk, Intake(replica, is_fenced=fencing.is_fenced(replica)))
             _take(intake, report, cursor)
-            acks[node.pk][mark] = cursor.offset
+            acks[node_id][mark] = cursor.offset
     news = [intake for intake in intakes.values() if intake.stored]
     _save_cursors(news, cursors)
     _count_refused(news)
@@ -130,8 +131,8 @@ def store(slices: Sequence[tuple[Node, Records]], *, now: datetime) -> Acks:
     return acks
 
 
-def _refusal(node: Node, replica: Replica, report: Records) -> str:
-    if replica.node_id != node.pk:
+def _refusal(node_id: str, replica: Replica, report: Records) -> str:
+    if replica.node_id != node_id:
         return "it runs on another node"
     if replica.attempt != report.attempt:
         return f"it belongs to attempt {replica.attempt}, not {report.attempt}"
@@ -144,9 +145,10 @@ def _refusal(node: Node, replica: Replica, report: Records) -> str:
     return ""
 
 
-def _refuse(node: Node, replica: Replica, report: Records, refusal: str) -> None:
-    logger.warning("refused records of replica %s from node %s: %s", replica.pk, node.pk, refusal)
-    text = f"Output of {replica.words} (attempt {report.attempt}) from {node.name} was refused: {refusal}."
+def _refuse(node_id: str, replica: Replica, report: Records, refusal: str) -> None:
+    logger.warning("refused records of replica %s from node %s: %s", replica.pk, node_id, refusal)
+    name = Node.objects.filter(pk=node_id).order_by().values_list("name", flat=True).first() or node_id
+    text = f"Output of {replica.words} (attempt {report.attempt}) from {name} was refused: {refusal}."
     _note_once(replica, kind="output_refused", text=text)
 
 
@@ -216,7 +218,7 @@ def _add_points(points: list[series.Points], record: Points) -> None:
 
 
 def _save_cursors(intakes: Iterable[Intake], cursors: dict[tuple[int, str], Place]) -> None:
-    moved: dict[object, Sequence[object]] = {}
+    moved: dict[int, Sequence[object]] = {}
     new: list[Cursor] = []
     for intake in intakes:
         finals = _finals(intake)

@@ -5,10 +5,11 @@ from datetime import datetime, timedelta
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from msgspec.structs import replace
 
 from orchestrator import series
 from orchestrator.models import Node, SeriesBlock
-from orchestrator.services.intake.load import GPU_LOAD, WRITTEN_AT_ONCE, WRITTEN_EVERY_S, Load, figures
+from orchestrator.services.intake.load import GPU_LOAD, WRITTEN_AT_ONCE, WRITTEN_EVERY_S, Load, taken
 from tests.data.conftest import NOW
 from tests.data.fakes import NOW_S
 from tests.factories import make_node
@@ -36,12 +37,23 @@ def sample(gpus: int = 0, cpu: float = 5.0) -> Sample:
 
 
 def beat(load: Load, node: Node, second: float, *, gpus: int = 0) -> None:
-    load.keep([(node.pk, NOW_S + second, figures(sample(gpus, cpu=second)))], now=after(second))
+    load.keep([taken(node.pk, NOW_S + second, sample(gpus, cpu=second))], now=after(second))
 
 
 def curve(node: Node, name: str = "cpu_percent") -> list[float]:
     owner = series.Owner(node_id=node.pk)
     return series.read([owner])[owner, name].values.tolist()
+
+
+def test_a_gpu_that_takes_the_place_of_another_has_a_curve_of_its_own(load: Load) -> None:
+    node, second = make_node(), sample(2)
+    other = [replace(gpu, index=gpu.index + 1) for gpu in second.gpus]
+    load.keep([taken(node.pk, NOW_S, second)], now=NOW)
+    load.keep([taken(node.pk, NOW_S + 1, replace(second, gpus=other))], now=after(1))
+    load.write(now=after(1), everything=True)
+    assert curve(node, "gpu0_power_w") == [200.0]
+    assert curve(node, "gpu1_power_w") == [201.0, 200.0]
+    assert curve(node, "gpu2_power_w") == [201.0]
 
 
 def test_a_minute_is_one_block_of_all_that_a_heartbeat_tells(load: Load) -> None:
