@@ -138,6 +138,7 @@ class Job(Schema):
     epoch: int
     epochs: int
     metrics: dict[str, Number] = Field(description="Of the last epoch: `loss` is its mean, not the last step's.")
+    loss_name: str = Field(description="The metric that is taken as its loss, such as `Train/loss`; empty if none is.")
     tags: list[str]
     remaining_s: float | None
     priority: int

@@ -15,6 +15,7 @@ from dashboard.requests import SignedIn
 from dashboard.templatetags.trainyard import duration, headline
 from dashboard.views.job.words import JobRow
 from dashboard.views.tiles import Tile
+from orchestrator.domain.loss import LOSS, loss_name
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import machines, telemetry
 from orchestrator.queries.machines import Fleet, Slot
@@ -129,7 +130,7 @@ def _devices(number: int) -> str:
 
 
 def _curve(job: Job) -> list[float]:
-    views = telemetry.series(job, names=["loss"], points=CURVE_POINTS).get("loss", [])
+    views = next(iter(telemetry.series(job, names=[loss_name(job.metrics) or LOSS], points=CURVE_POINTS).values()), [])
     return views[-1].values if views else []
 
 

@@ -14,6 +14,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.db.models import Count, Exists, Model, OuterRef, Prefetch, Q, QuerySet
 
 from orchestrator.domain.lifecycle import LIVE_JOB
+from orchestrator.domain.loss import loss_name
 from orchestrator.domain.words import storable
 from orchestrator.models import Artifact, Attempt, Event, Job, JobTag, Replica, User
 from orchestrator.queries import sorting
@@ -237,6 +238,7 @@ class JobSummary:
     epoch: int
     epochs: int
     metrics: dict[str, Any]
+    loss_name: str
     tags: list[str]
     owner: str
     priority: int
@@ -249,7 +251,7 @@ class JobSummary:
     spec: JobSpec
 
 
-OWN_NAME = frozenset({"cluster", "owner", "progress", "remaining_s", "retry_of", "spec"})
+OWN_NAME = frozenset({"cluster", "loss_name", "owner", "progress", "remaining_s", "retry_of", "spec"})
 COLUMNS = tuple(field.name for field in fields(JobSummary) if field.name not in OWN_NAME)
 
 ADVANCING = ("id", "revision", "step", "total_steps", "epoch", "epochs", "metrics")
@@ -259,6 +261,7 @@ def summary(job: Job, *, now: datetime | None = None) -> JobSummary:
     """The job as it stands, with the owner's and the cluster's name."""
     return JobSummary(
         cluster=job.cluster.name,
+        loss_name=loss_name(job.metrics),
         owner=job.owner.username,
         progress=progress_of(job),
         remaining_s=remaining_s(job, now=now or datetime.now(UTC)),
@@ -272,6 +275,7 @@ def advance(job: Job, began: Began, *, now: datetime) -> dict[str, Any]:
     """The fields of its summary that change as it trains. JSON-safe: `metrics` are so as stored."""
     return {
         **{name: getattr(job, name) for name in ADVANCING},
+        "loss_name": loss_name(job.metrics),
         "progress": progress_of(job),
         "remaining_s": _remaining_s(job, began, now),
     }

@@ -120,6 +120,17 @@ def test_lists_find_what_a_job_reached_and_draw_its_loss(agent: FakeAgent, step:
     assert [value for _, value in job.sketch] == [3.0, 2.0]
 
 
+def test_a_loss_of_another_name_stands_in_lists(agent: FakeAgent, step: Step) -> None:
+    agent.say(points([9.0], name="Test/loss"), points([3.0, 2.0], name="Train/loss"))
+    agent.say(Summary(at=NOW_S, epoch=0, metrics={"Train/loss": 2.0, "Test/loss": 9.0}))
+    agent.send()
+    step()
+    job = agent.replica.job
+    job.refresh_from_db()
+    assert dict(job.metric_rows.values_list("name", "value")) == {"loss": 2.0, "Train/loss": 2.0, "Test/loss": 9.0}
+    assert [value for _, value in job.sketch] == [3.0, 2.0]
+
+
 def test_hostile_numbers_and_names_are_bounded(agent: FakeAgent, step: Step) -> None:
     agent.say(
         Progress(at=NOW_S, step=2**64 - 1, total_steps=-5, epoch=2**40, epochs=-1),

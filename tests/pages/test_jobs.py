@@ -43,6 +43,12 @@ def test_an_empty_list_says_what_to_do(client_of: Browser, member: User, viewer:
     assert "Nobody has started one." in client_of(viewer).get(reverse("jobs")).content.decode()
 
 
+def test_the_loss_is_found_by_its_name(client_of: Browser, member: User) -> None:
+    make_job(owner=member, metrics={"Train/loss": 0.25, "acc": 0.5})
+    (row,) = client_of(member).get(reverse("jobs")).context["rows"]
+    assert (row.value, row.metric) == (0.25, "Train/loss")
+
+
 def test_names_stay_text(client_of: Browser, member: User) -> None:
     make_job(owner=member, name=NASTY, waiting_for=NASTY)
     page = client_of(member).get(reverse("jobs"), {"search": NASTY}).content.decode()

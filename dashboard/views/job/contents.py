@@ -18,6 +18,7 @@ from dashboard.views.job.strategy import strategy_panel
 from dashboard.views.job.timeline import timeline_of
 from dashboard.views.job.words import JobRow, failure_of, is_over
 from dashboard.views.tiles import Tile
+from orchestrator.domain.loss import loss_name
 from orchestrator.domain.words import counted
 from orchestrator.queries import checkpoints as checkpoint_queries
 from orchestrator.queries import jobs as job_queries
@@ -159,7 +160,8 @@ def _marked(replica: Replica) -> dict[str, str] | None:
 def _tiles(job: Job, gang: list[Replica], row: JobRow) -> list[Tile]:
     """A recipe's are all there from the beginning; a script's are those that it has told, beside its time."""
     is_script, metric = job.typed_spec.kind is Kind.SCRIPT, _headline_metric(job.metrics)
-    by_script = sorted(job.metrics, key=lambda name: (name != "loss", name))[:TOLD_BY_SCRIPT]
+    loss_of_script = loss_name(job.metrics)
+    by_script = sorted(job.metrics, key=lambda name: (name != loss_of_script, name))[:TOLD_BY_SCRIPT]
     shown = by_script if is_script else list(filter(None, [metric]))
     told_by_leader = {f"step_time_ms/{replica_name(str(each))}": str(each) for each in gang}
     names_wanted = [*RATES, *told_by_leader, *shown]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from dashboard.templatetags.trainyard import duration, headline
 from orchestrator.domain.gang.reasons import sentence_in
 from orchestrator.domain.lifecycle import TERMINAL_JOB
+from orchestrator.domain.loss import LOSS, loss_name
 from orchestrator.domain.sketch import drawn
 from orchestrator.queries.jobs import first_at_work, progress_of, remaining_s
 from orchestrator.queries.rows import Job, Replica
@@ -27,6 +28,7 @@ class JobRow:
     percent: float | None
     remaining_s: float | None
     value: object
+    metric: str
     curve: list[float]
     note: str
     devices: int
@@ -35,20 +37,23 @@ class JobRow:
     lasted: str
 
     @classmethod
-    def of(cls, job: Job, *, now: datetime | None = None, metric: str = "loss") -> "JobRow":
-        """From a job with owner and cluster at hand; `value` is what it reached of that metric."""
+    def of(cls, job: Job, *, now: datetime | None = None, metric: str = LOSS) -> "JobRow":
+        """From a job with owner and cluster at hand; `value` is what it reached of that metric. Which one a job's loss
+        is, its names tell."""
         now = now or datetime.now(UTC)
         progress = progress_of(job)
         waiting = job.status == JobStatus.SUBMITTED
         began = first_at_work(job)
         since = job.created_at if waiting else began or job.created_at
+        name = loss_name(job.metrics) if metric == LOSS else metric
         note = job.waiting_for if waiting else headline(job.reason) if job.status in SAYS_WHY else ""
         span = duration(((job.ended_at or now) - since).total_seconds())
         return cls(
             job=job,
             percent=None if progress is None else progress * 100,
             remaining_s=remaining_s(job, now=now),
-            value=job.metrics.get(metric),
+            value=job.metrics.get(name),
+            metric=name,
             curve=drawn(job.sketch),
             note=note,
             devices=device_count(job.typed_spec),

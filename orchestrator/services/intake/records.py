@@ -16,6 +16,7 @@ import msgspec
 from django.db.models import F
 
 from orchestrator import live, series
+from orchestrator.domain.loss import loss_name
 from orchestrator.models import Cursor, Node, Replica
 from orchestrator.services import fencing, transitions
 from orchestrator.services.checkpoints import checkpoint_registry
@@ -46,8 +47,6 @@ from worker_agent.protocol.reports import Records, ack_field
 logger = logging.getLogger(__name__)
 
 LIVE_POINTS = 2000
-# The series whose small curve stands in lists.
-LOSS = "loss"
 INT64_MAX = 2**63 - 1
 # Of replicas and jobs, what storing and announcing need; a batch is too frequent for whole rows.
 COLUMNS = (
@@ -121,7 +120,7 @@ def store(slices: Sequence[tuple[str, Records]], *, now: datetime) -> Acks:
     for intake in news:
         _announce(intake, logs.get(intake.replica.pk, []), refused.get(intake.replica.pk, ()))
     progress.store_facts([(intake.replica, intake.facts) for intake in news if intake.facts])
-    advanced = [(intake.replica, intake.advances, _losses(intake.points)) for intake in news]
+    advanced = [(intake.replica, intake.advances, _losses(intake)) for intake in news]
     progress.store_progress([each for each in advanced if each[1] or each[2][0]], now=now)
     for intake in news:
         _note_checkpoints(intake)
@@ -300,9 +299,11 @@ def _note_once(replica: Replica, *, kind: str, text: str) -> None:
         transitions.record(kind=kind, text=text[:2000], replica=replica)
 
 
-def _losses(said: Sequence[series.Points]) -> tuple[list[int], list[float]]:
-    """Steps and values of the loss."""
-    found = [(points.steps, points.values[points.names.index(LOSS)]) for points in said if LOSS in points.names]
+def _losses(intake: Intake) -> tuple[list[int], list[float]]:
+    """Steps and values of what is taken as the job's loss."""
+    said = [*intake.points, *intake.printed]
+    loss = loss_name({name for points in said for name in points.names}.union(intake.replica.job.metrics))
+    found = [(points.steps, points.values[points.names.index(loss)]) for points in said if loss in points.names]
     return [step for steps, _ in found for step in steps], [value for _, values in found for value in values]
 
 

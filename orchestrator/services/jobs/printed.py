@@ -6,6 +6,8 @@ from django.db.models import F
 
 from orchestrator import series
 from orchestrator.domain.lifecycle import TERMINAL_JOB
+from orchestrator.domain.loss import loss_name
+from orchestrator.domain.sketch import extended
 from orchestrator.live import jsonable
 from orchestrator.models import Job, LogChunk, Replica, User
 from orchestrator.services import transitions
@@ -82,6 +84,9 @@ def _tell(job: Job, replica: Replica, curves: dict[str, series.Curve]) -> None:
         return
     last = {name: jsonable(float(run.values[-1])) for name, run in curves.items()}
     step = max(job.step, *(int(run.steps[-1]) for run in curves.values()))
-    Job.objects.filter(pk=job.pk).update(metrics=job.metrics | last, step=step, revision=F("revision") + 1)
+    metrics, sketch = job.metrics | last, job.sketch
+    if run := curves.get(loss_name(metrics)):
+        sketch = extended([], run.steps.tolist(), run.values.tolist())
+    Job.objects.filter(pk=job.pk).update(metrics=metrics, sketch=sketch, step=step, revision=F("revision") + 1)
     job.refresh_from_db()
     figures.copy({job: last})

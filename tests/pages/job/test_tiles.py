@@ -35,6 +35,15 @@ def test_a_script_shows_what_it_has_told_and_nothing_else(
         assert invented not in page, invented
 
 
+def test_the_first_figure_of_a_script_is_what_is_taken_as_its_loss(
+    client_of: Callable[[User], Client], member: User
+) -> None:
+    metrics = {"Accuracy": 0.5, "Train/loss": 0.25, "Validation/loss": 0.3}
+    job = make_job(owner=member, status=JobStatus.RUNNING, metrics=metrics, spec={"kind": "script"})
+    tiles = client_of(member).get(reverse("job", args=[job.pk])).context["tiles"]
+    assert [tile.label for tile in tiles] == ["Time at work", "Train/loss", "Accuracy", "Validation/loss"]
+
+
 def test_a_recipe_has_room_for_its_figures_before_there_are_any(
     client_of: Callable[[User], Client], member: User
 ) -> None:

@@ -31,6 +31,7 @@ def test_the_names_that_were_printed_are_drawn(member):
     printed.draw(job_id=job.pk, names="loss, acc", by=member)
     job.refresh_from_db()
     assert (job.metrics, job.step) == ({"loss": 0.25, "acc": 0.75}, 20)
+    assert job.sketch == [[10, 0.5], [20, 0.25]]
     found = telemetry.series(job)
     assert [(each.replica, each.steps, each.values) for each in found["loss"]] == [
         ("worker:0", [10, 20], [0.5, 0.25]),

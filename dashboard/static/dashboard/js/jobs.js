@@ -23,7 +23,8 @@ function paintRows() {
       if (bar) bar.value = job.progress * 100;
     }
     if (job.remaining_s != null) setText($("[data-live=eta]", row), span(job.remaining_s));
-    const value = job.metrics[list().dataset.metric];
+    const { metric } = list().dataset,
+      value = job.metrics[metric === "loss" ? job.loss_name : metric];
     if (value !== undefined) setText($("[data-live=metric]", row), figure(num(value)));
   }
 }
