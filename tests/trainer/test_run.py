@@ -72,7 +72,10 @@ def test_a_chief_computes_where_no_coordinator_is_needed() -> None:
 def test_sizes() -> None:
     spec = make_spec(global_batch_size=64, epochs=8)
     size = size_of(spec, rows=1437, replicas=2)
-    assert (size.steps_per_epoch, size.total_steps) == (22, 176)
+    assert (size.steps_per_epoch, size.total_steps, size.epochs) == (22, 176, 8)
+    short = size_of(make_spec(global_batch_size=64, epochs=8, max_steps=45), rows=1437, replicas=2)
+    assert (short.steps_per_epoch, short.total_steps, short.epochs) == (22, 45, 3)
+    assert size_of(make_spec(global_batch_size=64, epochs=1, max_steps=45), rows=1437, replicas=2).total_steps == 22
     with pytest.raises(TrainingFailed, match="batch of 65 does not divide by the 2 replicas"):
         size_of(make_spec(global_batch_size=65), rows=1437, replicas=2)
     with pytest.raises(TrainingFailed, match="by 1 replica × 3 accumulated parts: choose a multiple of 3"):

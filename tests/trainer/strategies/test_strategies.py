@@ -34,6 +34,24 @@ def test_one_worker_speaks_for_the_job_and_each_tells_its_speed(tmp_path: Path, 
     assert not list(Path(second.plan.artifacts).iterdir())
 
 
+@pytest.mark.parametrize(
+    ("strategy", "shape"), [(Strategy.MULTI_WORKER_MIRRORED, {"workers": 2}), (Strategy.PARAMETER_SERVER, {"ps": 1})]
+)
+def test_a_training_ends_after_its_steps_also_amid_an_epoch(
+    strategy: Strategy, shape: dict[str, int], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    zygote = request.getfixturevalue("tf_keras" if strategy is Strategy.PARAMETER_SERVER else "keras3")
+    job = trained(zygote, tmp_path / "short", strategy, epochs=9, max_steps=7, **shape)
+    lead = job.members[0]
+    job.wait(180, names=[lead.name])
+    job.stop()
+    assert list(lead.series("loss")) == list(range(1, 8))
+    assert [summary.epoch for summary in lead.summaries()] == [1, 2]  # of five steps each
+    assert "val_accuracy" in lead.summaries()[-1].metrics
+    last = lead.progress()[-1]
+    assert (last.step, last.total_steps, last.epoch, last.epochs) == (7, 7, 2, 2)
+
+
 def test_digits_over_two_workers_reach_95_percent(tmp_path: Path, keras3: Zygote) -> None:
     recipe = RECIPES / "digits_cnn.py"
     digits = gang(tmp_path, recipe, Strategy.MULTI_WORKER_MIRRORED, workers=2, epochs=8, exports=True)

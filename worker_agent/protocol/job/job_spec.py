@@ -207,6 +207,12 @@ class JobSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     epochs: Annotated[
         int, Meta(ge=1, le=100_000), _learning("Epochs", rebuilds=False), "Passes over the training data."
     ] = 5
+    max_steps: Annotated[
+        int,
+        Meta(ge=0, le=10**12),
+        _learning("Steps at most", always=False, rebuilds=False),
+        "The training ends after so many, also amid an epoch. 0 sets no limit.",
+    ] = 0
     learning_rate: (
         Annotated[
             float,

@@ -108,7 +108,7 @@ class Training:
         if self._done == epoch * self._size.steps_per_epoch:  # else a checkpoint from amid the epoch brought them along
             self._model.reset_metrics()
         self._callbacks.on_epoch_begin(epoch)
-        end = (epoch + 1) * self._size.steps_per_epoch
+        end = min((epoch + 1) * self._size.steps_per_epoch, self._size.total_steps)
         while self._begun < end and not self._model.stop_training:
             self._stop.check()
             self._begin(self._checkpoints.steps_left(self._begun, min(self._pace.steps, end - self._begun)))

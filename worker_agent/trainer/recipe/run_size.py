@@ -1,5 +1,6 @@
 """The arithmetic of one run: rows, batches, steps. Pure."""
 
+import math
 from dataclasses import dataclass, replace
 
 from worker_agent.protocol.job.job_spec import JobSpec
@@ -8,21 +9,23 @@ from worker_agent.trainer.outcome import TrainingFailed
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """`rows` in the training set; `batch` of them make one optimizer step."""
+    """`rows` in the training set; `batch` of them make one optimizer step. Of the last epoch some steps may be left
+    out: the whole run has `total_steps`."""
 
     rows: int
     batch: int
     steps_per_epoch: int
-    epochs: int
+    total_steps: int
 
     @property
-    def total_steps(self) -> int:
-        """Optimizer steps of the whole run."""
-        return self.steps_per_epoch * self.epochs
+    def epochs(self) -> int:
+        """Begun in the whole run."""
+        return -(-self.total_steps // self.steps_per_epoch)
 
     def in_parts(self, parts: int) -> "Size":
         """The same rows in the same order, read in `parts` equal parts of each step's batch."""
-        return replace(self, batch=self.batch // parts, steps_per_epoch=self.steps_per_epoch * parts)
+        steps = {"steps_per_epoch": self.steps_per_epoch * parts, "total_steps": self.total_steps * parts}
+        return replace(self, batch=self.batch // parts, **steps)
 
 
 def size_of(spec: JobSpec, *, rows: int, replicas: int, parts: int = 1) -> Size:
@@ -42,4 +45,6 @@ def size_of(spec: JobSpec, *, rows: int, replicas: int, parts: int = 1) -> Size:
             f"The training set has {held}, fewer than the global batch of {batch}",
             remedy="choose a smaller batch, or give it more rows",
         )
-    return Size(rows=rows, batch=batch, steps_per_epoch=rows // batch, epochs=spec.epochs)
+    steps_per_epoch = rows // batch
+    total_steps = min(steps_per_epoch * spec.epochs, spec.max_steps or math.inf)
+    return Size(rows=rows, batch=batch, steps_per_epoch=steps_per_epoch, total_steps=int(total_steps))

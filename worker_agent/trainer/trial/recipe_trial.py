@@ -42,7 +42,7 @@ def build(assessment: Assessment, *, trains: bool) -> None:
     inputs = [rows.for_pipeline(division, pipelines=workers, pipeline=number) for number in numbers]
     assessment.stage = "the model does not suit the job"
     parts = (check_of(run) or synchronous.check)(spec, recipe, model, inputs[-1])
-    rate_of(run, model.optimizer, Size(rows=1, batch=1, steps_per_epoch=1, epochs=1), replicas=1)
+    rate_of(run, model.optimizer, Size(rows=1, batch=1, steps_per_epoch=1, total_steps=1), replicas=1)
     _count(assessment, inputs, times=workers if division.reads_apart else 1, parts=parts)
     if workers > 1:
         assessment.facts["Shared out"] = division.reason
