@@ -116,11 +116,12 @@ def test_nothing_moves(browser: Browser, stack: Stack, action: str, end: str) ->
     shifts = page.evaluate(SHIFTS)
     assert sum(each[0] for each in shifts) <= 0.02, sorted(shifts)[-3:]
     if not action:
-        expect(page.get_by_text("Add the package of no_such_package_anywhere to Packages.")).to_be_visible()
+        expect(page.get_by_text("Add the package that has no_such_package_anywhere to Packages.")).to_be_visible()
         page.get_by_label("More actions").click()
         page.get_by_role("button", name="Delete job…").click()
         page.keyboard.press("Escape")
         expect(page.get_by_label("More actions")).to_be_focused()
         page.get_by_role("link", name="Edit and start").click()
         expect(page.locator("#f-requirements")).to_be_focused()
+        expect(page.locator("#f-requirements")).to_have_value("no_such_package_anywhere")
     page.close()

@@ -13,7 +13,7 @@ from orchestrator.queries.jobs import first_at_work, progress_of, remaining_s
 from orchestrator.queries.rows import Job, Replica
 from worker_agent.protocol.causes import MISSING_MODULE, Blame, row_of
 from worker_agent.protocol.job.gang_shape import device_count
-from worker_agent.protocol.job.requirements import PACKAGE_OF
+from worker_agent.protocol.job.requirements import package_of
 from worker_agent.protocol.states import Cause, JobStatus
 
 # Jobs that are not simply on their way or done: their rows say why.
@@ -84,7 +84,7 @@ def failure_of(job: Job, gang: Sequence[Replica], *, blame: str) -> dict[str, st
     ]
     *_, lines, remedy, missing = min(ends, default=("", "", ""))
     if missing:
-        package = PACKAGE_OF.get(missing, f"the package of {missing}")
+        package = package_of(missing).name if package_of(missing).known else f"the package that has {missing}"
         of_row = MISSING_MODULE[job.typed_spec.kind].format(module=missing, package=package)
     else:
         of_row = row.remedy

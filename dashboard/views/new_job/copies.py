@@ -10,7 +10,7 @@ from orchestrator.queries import jobs as job_queries
 from orchestrator.queries.errors import NotFound
 from orchestrator.queries.rows import Checkpoint, Job, User
 from orchestrator.services.jobs import jobs
-from worker_agent.protocol.job.requirements import PACKAGE_OF
+from worker_agent.protocol.job.requirements import package_of
 from worker_agent.protocol.states import Kind
 
 COPIED = "Its program and all its settings are filled in. Curves, logs, files and checkpoints stay with it."
@@ -39,7 +39,7 @@ def copy_of(user: User, wanted: str, changes: Mapping[str, str]) -> Copy:
         kept = next((row for row in checkpoint_queries.of_job(job) if str(row.pk) == resume_from), None)
         says += [_go_on(form, job, kept)] if kept else []
     missing = changes.get("missing", "")
-    if missing and job.typed_spec.kind is Kind.SCRIPT:
+    if job.typed_spec.kind is Kind.SCRIPT and missing in _missed_by(job):
         says.append(_add_package(form, missing))
     return Copy(form, job, " ".join(says))
 
@@ -56,12 +56,18 @@ def _go_on(form: JobForm, job: Job, kept: Checkpoint) -> str:
     )
 
 
+def _missed_by(job: Job) -> set[str]:
+    """The modules that its processes did not find: an address alone adds no package."""
+    return {ending.missing for each in job_queries.replicas(job) if (ending := each.typed_ending) and ending.missing}
+
+
 def _add_package(form: JobForm, missing: str) -> str:
-    """Only a package whose name is known is filled in: another of that name may be anybody's."""
-    package = PACKAGE_OF.get(missing)
-    lines = form.values["requirements"].splitlines()
-    if package is None:
-        return "Name the missing package in Packages."
-    if package not in lines:
-        form.values["requirements"] = "\n".join([*lines, package])
-    return f"{package} was added to Packages."
+    package, lines = package_of(missing), form.values["requirements"].splitlines()
+    if package.name not in lines:
+        form.values["requirements"] = "\n".join([*lines, package.name])
+    if package.known:
+        return f"{package.name} was added to Packages."
+    return (
+        f"{package.name} was added to Packages. That is a guess: packages are often, but not always, called like their "
+        "modules. Make sure that it is the one you mean before you start."
+    )

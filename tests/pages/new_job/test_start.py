@@ -118,7 +118,7 @@ def test_a_copy_says_what_was_copied_and_asks_for_more_epochs_where_all_are_done
     assert "epochs" not in person.post(PREVIEW, Fields(opened).values).json()["errors"]
 
 
-@pytest.mark.parametrize(("module", "lines"), [("sklearn", "scikit-learn"), ("mine", "")])
+@pytest.mark.parametrize(("module", "lines"), [("sklearn", "scikit-learn"), ("mine", "mine")])
 def test_a_missing_package_leads_to_its_field(person: Client, module: str, lines: str) -> None:
     text = f"import {module}\n"
     person.post(URL, filled(kind="script", source="text", text=text, filename="a.py", strategy="one_device"))
@@ -136,3 +136,7 @@ def test_a_missing_package_leads_to_its_field(person: Client, module: str, lines
     assert page.index(edit) < page.index("Run again")
     opened = person.get(URL, {"clone": job.pk, "missing": module}).content.decode()
     assert Fields(opened).values["requirements"] == lines
+    assert f"{lines} was added to Packages." in opened
+    assert ("That is a guess" in opened) == (module == "mine")
+    other = person.get(URL, {"clone": job.pk, "missing": "harmful"}).content.decode()
+    assert Fields(other).values["requirements"] == ""

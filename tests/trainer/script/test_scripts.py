@@ -289,6 +289,21 @@ def test_a_worker_that_dies_early_is_not_waited_for(tmp_path: Path, keras3: Zygo
     assert "never runs" not in job["worker:0"].log()
 
 
+def test_a_module_that_is_not_installed_is_named(tmp_path: Path, keras3: Zygote) -> None:
+    programs = {
+        "no_such_package": "import no_such_package.part",
+        "within": "import json.no_such_part",
+        "own": "raise ModuleNotFoundError('nothing was imported')",
+    }
+    jobs = {name: script(tmp_path / name, text) for name, text in programs.items()}
+    for job in jobs.values():
+        job.start(keras3)
+    for job in jobs.values():
+        job.wait(60)
+    missing = {name: job.members[0].exit().ending.missing for name, job in jobs.items()}
+    assert missing == {"no_such_package": "no_such_package", "within": "", "own": ""}
+
+
 def wheel(folder: Path) -> None:
     """A package of one line, as an index would give it."""
     folder.mkdir()
@@ -326,7 +341,7 @@ def test_requirements_are_installed_once_and_kept(tmp_path: Path, keras3: Zygote
         assert completed(job.members[0])
         assert "value 42\n" in job.members[0].log()
         assert job.members[0].phases()[0] == "installing"
-    assert sum("1 packages ready" in job.members[0].log() for job in jobs) == 1
+    assert sum("1 package ready" in job.members[0].log() for job in jobs) == 1
     assert "No matching distribution found for trainyard-no-such-package" in missing.members[0].failure().message
     assert "options, addresses and paths are not taken" in refused.members[0].failure().message
 

@@ -1,30 +1,65 @@
 """What a job may require: lines as pip takes them, but names and versions alone. One rule for form, REST and node."""
 
 import hashlib
+from typing import NamedTuple
 
 from packaging.requirements import InvalidRequirement, Requirement
 
 from worker_agent.protocol.job.job_spec import REQUIREMENT_CHARS_MAX, REQUIREMENTS_MAX
 
-# The packages that bring modules which programs for TensorFlow import. Of others the name is not guessed: whoever
-# registered a package of that name may have meant harm.
+# The packages that bring modules which programs for TensorFlow import.
 _LIKE_THEIR_MODULE = (
-    "datasets einops gymnasium h5py imageio librosa matplotlib networkx nltk numba optuna pandas plotly psutil pyarrow",
-    "requests scipy seaborn sentencepiece spacy tensorboardX tiktoken tokenizers tqdm transformers",
+    "albumentations datasets einops gensim gym gymnasium h5py imageio joblib librosa lightgbm matplotlib networkx",
+    "nltk numba openpyxl optuna pandas plotly psutil pyarrow pydot requests scipy seaborn sentencepiece shap",
+    "soundfile spacy statsmodels tabulate tensorboardX tiktoken tokenizers torch tqdm transformers wandb xgboost",
 )
-PACKAGE_OF = {name: name for line in _LIKE_THEIR_MODULE for name in line.split()} | {
+_UNLIKE_THEIR_MODULE = {
+    "Bio": "biopython",
+    "Levenshtein": "levenshtein",
+    "MySQLdb": "mysqlclient",
     "PIL": "pillow",
+    "absl": "absl-py",
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
     "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv",
+    "faiss": "faiss-cpu",
+    "fitz": "pymupdf",
+    "git": "gitpython",
+    "imblearn": "imbalanced-learn",
     "keras_hub": "keras-hub",
     "keras_tuner": "keras-tuner",
+    "kerastuner": "keras-tuner",
+    "mpl_toolkits": "matplotlib",
+    "pkg_resources": "setuptools",
+    "psycopg2": "psycopg2-binary",
+    "serial": "pyserial",
     "skimage": "scikit-image",
     "sklearn": "scikit-learn",
+    "skopt": "scikit-optimize",
+    "tensorflow_addons": "tensorflow-addons",
     "tensorflow_datasets": "tensorflow-datasets",
     "tensorflow_hub": "tensorflow-hub",
     "tensorflow_probability": "tensorflow-probability",
     "tensorflow_text": "tensorflow-text",
+    "umap": "umap-learn",
     "yaml": "pyyaml",
 }
+_PACKAGES = {name: name for line in _LIKE_THEIR_MODULE for name in line.split()} | _UNLIKE_THEIR_MODULE
+
+
+class Package(NamedTuple):
+    """What to install for a module. Where that is not `known`, the name is the module's own, which is often right; but
+    whoever registered a package of that name may have meant harm, so a person is asked to look."""
+
+    name: str
+    known: bool
+
+
+def package_of(module: str) -> Package:
+    """The package that brings a module, such as `cv2`."""
+    return Package(_PACKAGES.get(module, module), known=module in _PACKAGES)
 
 
 def lines_of(text: str) -> list[str]:

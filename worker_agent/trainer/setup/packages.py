@@ -75,7 +75,8 @@ def _install(lines: list[str], layer: Path) -> None:
     report.unlink()
     (fresh / _READY).touch()
     fresh.rename(layer)
-    say(f"trainyard: {len(missing)} packages ready after {time.monotonic() - began:.1f} s")
+    packages = "1 package" if len(missing) == 1 else f"{len(missing)} packages"
+    say(f"trainyard: {packages} ready after {time.monotonic() - began:.1f} s")
 
 
 def _pip(*arguments: str) -> None:
