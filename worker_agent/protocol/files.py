@@ -29,6 +29,7 @@ class NotKept(Choice):
     NAME = "name", "its path is too long"
     CHANGING = "changing", "it changed each time it was read"
     UNREADABLE = "unreadable", "it could not be read"
+    UNASKED = "unasked", "its name fits no pattern of the field Files kept"
     REFUSED = "refused", "the control plane refused it"
 
 

@@ -60,6 +60,7 @@ class FileList:
     not_kept_more: int
     limit_mb: int | None
     limit_reached: bool
+    has_unasked: bool
 
 
 def files_of(job: Job, artifacts: Sequence[Artifact], replicas: Iterable[Replica]) -> FileList:
@@ -82,6 +83,7 @@ def files_of(job: Job, artifacts: Sequence[Artifact], replicas: Iterable[Replica
         not_kept_more=len(not_kept[ROWS_SHOWN:]) + sum(told.more for _, told in left),
         limit_mb=spec.files_limit_mb if spec.kind is Kind.SCRIPT else None,
         limit_reached=any(each.file.why is NotKept.LIMIT for each in not_kept),
+        has_unasked=any(each.file.why is NotKept.UNASKED for each in not_kept),
     )
 
 

@@ -142,6 +142,8 @@ def test_a_path_that_is_too_long_and_a_folder_that_is_too_deep(tmp_path: Path) -
     (endless / "y.png").touch()
     (file,) = everything(tmp_path).values()
     assert (file.problem, len(file.name) > NAME_BYTES_MAX) == (NotKept.NAME, True)
+    assert file.told_name.endswith("/x.png")
+    assert name_problem(file.told_name) == ""
 
 
 def test_a_folder_without_end_is_looked_at_in_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,6 +189,37 @@ def test_what_a_script_writes_arrives_while_it_runs(
     (replica.code / "plots/loss.png").write_bytes(b"another picture")
     wait_until(lambda: plane.taken["plots/loss.png"] == b"another picture")
     assert plane.times == {"plots/loss.png": 2, "scratch.xyz": 1}
+    assert plane.offers[-1].left == [LeftFile(name="scratch.bin", size_bytes=13, why=NotKept.UNASKED)]
+
+
+def test_a_file_that_nobody_asks_for_is_told_of_once_while_it_grows(
+    replica: Replica, following: tuple[FakeControlPlane, FileUploads]
+) -> None:
+    plane, uploads = following
+    (replica.code / "__pycache__").mkdir()
+    (replica.code / "__pycache__/own.pyc").touch()
+    with (replica.code / "train.out").open("w") as growing:
+        for _ in range(60):
+            growing.write("x")
+            growing.flush()
+            threading.Event().wait(0.005)
+    assert len(plane.offers) < 10
+    uploads.finish(KEY, SCRIPT)
+    wait_until(lambda: plane.offers[-1].left == [LeftFile(name="train.out", size_bytes=60, why=NotKept.UNASKED)])
+    assert not plane.taken
+
+
+def test_what_is_not_kept_for_other_reasons_is_named_before_what_nobody_asks_for(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_uploads, "NAMED_MAX", 2)
+    replica.begin()
+    for number in range(5):
+        (replica.code / f"{number}.bin").touch()
+    (replica.code / "z.h5").symlink_to(replica.code / "0.bin")
+    plane = FakeControlPlane()
+    deliver(plane, replica, SCRIPT)
+    assert ([file.why for file in plane.offers[-1].left], plane.offers[-1].more) == ([NotKept.LINK, NotKept.UNASKED], 4)
 
 
 def test_what_there_is_no_room_for_is_not_sent_and_what_cannot_be_taken_is_told(

@@ -62,6 +62,18 @@ def test_what_is_not_kept_is_said_with_reason_and_size(client_of: Browser, viewe
     assert "&lt;b&gt;.h5" in page
     assert "GB: all files of the job together would exceed its limit" in page
     assert "41 more" in page
+    assert "Edit and start</a>" not in page
+
+
+def test_what_fits_no_pattern_leads_to_the_field(client_of: Browser, member: User, viewer: User) -> None:
+    job = make_job(owner=member, status=JobStatus.SUCCEEDED, attempt=1, spec={"kind": "script"})
+    make_replica(job, files_left={"left": [{"name": "train.out", "size_bytes": 7, "why": "unasked"}], "more": 0})
+    address, link = reverse("job", args=[job.pk]), f"?clone={job.pk}#f-files"
+    page = html_of(client_of(member).get(address))
+    assert "1 not kept" in page
+    assert "its name fits no pattern of the field Files kept" in page
+    assert link in page
+    assert link not in html_of(client_of(viewer).get(address))
 
 
 def test_thousands_of_files_are_a_hundred_rows(client_of: Browser, viewer: User, job: Job) -> None:

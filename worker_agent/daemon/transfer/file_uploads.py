@@ -59,6 +59,7 @@ class _Followed:
     seen: dict[str, Stamp] = field(default_factory=dict)
     reads: dict[str, int] = field(default_factory=dict)
     due: dict[str, tuple[float, float]] = field(default_factory=dict)
+    unasked: dict[str, Found] = field(default_factory=dict)
     offered: Offer | None = None
     wanted: set[str] = field(default_factory=set)
 
@@ -138,11 +139,14 @@ class FileUploads:
         self._looking_s += time.monotonic() - began
         new = [file for file in found if followed.delivered.get(file.name) != file.stamp]
         due = [file for file in new if not file.problem and self._is_due(followed, file, ended=ended)]
+        followed.unasked = {file.name: self._as_told(followed, file, ended=ended) for file in new if _is_unasked(file)}
         followed.seen = {file.name: file.stamp for file in new}
         kept = len(followed.delivered)
         over = [file for file in due if file.name not in followed.delivered][max(FILES_MAX - kept, 0) :]
-        left = [(file, file.problem) for file in new if file.problem] + [(file, NotKept.MANY) for file in over]
+        left = [(file, file.problem) for file in new if file.problem and not _is_unasked(file)]
+        left += [(file, NotKept.MANY) for file in over]
         left += [(file, followed.refused[file.name][1]) for file in due if _was_refused(followed, file)]
+        left += [(file, NotKept.UNASKED) for file in followed.unasked.values()]
         settled = {file.name for file, _ in left}
         sendable = [file for file in due if file.name not in settled]
         wanted = self._offer(followed, sendable, left)
@@ -155,7 +159,7 @@ class FileUploads:
         if to_send:  # so that pages hear of it
             refused = [(file, followed.refused[file.name][1]) for file in to_send if _was_refused(followed, file)]
             rest = [file for file in sendable if file not in to_send]
-            self._offer(followed, [*rest, *unsettled], [*left, *refused])
+            self._offer(followed, [*rest, *unsettled], [*refused, *left])
         return not unsettled
 
     def _found(self, followed: _Followed) -> list[Found]:
@@ -171,6 +175,11 @@ class FileUploads:
         )
         by_name = {file.name: file for file in [*written, *aside]}
         return sorted(by_name.values(), key=lambda file: (file.size_bytes, file.name))
+
+    def _as_told(self, followed: _Followed, file: Found, *, ended: bool) -> Found:
+        """A file that nobody asks for as it is told of: while it grows, with the size at which it was seen first."""
+        is_still = ended or followed.seen.get(file.name) == file.stamp
+        return file if is_still else followed.unasked.get(file.name, file)
 
     def _is_due(self, followed: _Followed, file: Found, *, ended: bool) -> bool:
         if ended or followed.seen.get(file.name) == file.stamp:
@@ -191,7 +200,7 @@ class FileUploads:
             return names
         offer = Offer(
             files={file.name: file.size_bytes for file in files},
-            left=[LeftFile(name=file.name, size_bytes=file.size_bytes, why=why) for file, why in left[:NAMED_MAX]],
+            left=[LeftFile(name=file.told_name, size_bytes=file.size_bytes, why=why) for file, why in left[:NAMED_MAX]],
             more=len(left[NAMED_MAX:]),
         )
         if offer == followed.offered:
@@ -245,6 +254,10 @@ class FileUploads:
 
 def _sender(key: ReplicaKey) -> dict[str, int]:
     return {"replica_id": key.replica_id, "attempt": key.attempt}
+
+
+def _is_unasked(file: Found) -> bool:
+    return file.problem is NotKept.UNASKED
 
 
 def _was_refused(followed: _Followed, file: Found) -> bool:

@@ -46,17 +46,28 @@ class Found:
         """Its size when it was found."""
         return self.stamp[2]
 
+    @property
+    def told_name(self) -> str:
+        """Its name, or the end of one that is too long to travel."""
+        name = self.name
+        while len(name.encode()) > NAME_BYTES_MAX:
+            name = "\N{HORIZONTAL ELLIPSIS}/" + name.removeprefix("\N{HORIZONTAL ELLIPSIS}/").partition("/")[2]
+        return name
+
 
 def files_below(folder: Path, *, is_wanted: Callable[[str], bool], since_ns: int = 0) -> list[Found]:
-    """The files in and below `folder` that are wanted by name and were written after `since_ns`, the smallest first.
+    """The files in and below `folder` that were written after `since_ns`, the smallest first; those that are not wanted
+    by name are only told of.
 
-    Hidden files and folders are the program's own affair. Of a folder with more than `ENTRIES_MAX` entries, a part.
+    Hidden files and folders, and what Python compiles, are the program's own affair. Of a folder with more than
+    `ENTRIES_MAX` entries, a part.
     """
     found = []
     for parts, status in _walk(folder):
         name = _shown(parts)
-        if status.st_ctime_ns > since_ns and is_wanted(name):
-            found.append(Found(folder, parts, name, _stamp(status), _problem(name, status)))
+        if status.st_ctime_ns > since_ns:
+            problem = _problem(name, status) if is_wanted(name) else NotKept.UNASKED
+            found.append(Found(folder, parts, name, _stamp(status), problem))
     return sorted(found, key=lambda each: (each.size_bytes, each.name))
 
 
@@ -128,7 +139,7 @@ def _walk(folder: Path) -> Iterator[tuple[tuple[str, ...], os.stat_result]]:
                     if not left:
                         return
                     left -= 1
-                    if entry.name.startswith("."):
+                    if entry.name.startswith(".") or entry.name == "__pycache__":
                         continue
                     try:
                         status = entry.stat(follow_symlinks=False)
