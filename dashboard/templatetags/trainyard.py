@@ -6,7 +6,7 @@ Every page loads this library. The browser's `js/base/format.js` follows the sam
 import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 
 from django import template
 from django.template import Context
@@ -32,6 +32,7 @@ METRICS_SHOWN = 4
 HEADLINE_CHARS = 200
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")
 SPARK_WIDTH, SPARK_HEIGHT = 100, 28
+CELLS_KEPT = 1000
 
 
 @register.filter
@@ -150,6 +151,7 @@ def when(moment: datetime | None, style: str = "short") -> SafeString | str:
 
 
 @register.simple_tag
+@cache
 def icon(name: str, css: str = "") -> SafeString:
     """A 16-unit icon from the sprite."""
     return format_html(
@@ -183,15 +185,34 @@ def shape(status: str) -> SafeString:
 
 
 @register.simple_tag
+@cache
+def status(state: str, label: str = "", pill: bool = False) -> SafeString:  # noqa: FBT001, FBT002 - as templates say it
+    """A state as its silhouette and word (or another `label`) in its colour."""
+    return format_html(
+        '<span class="ty-status{}" data-status="{}" data-tone="{}">{} {}</span>',
+        " is-pill" if pill else "",
+        state,
+        tone_of(state),
+        shape(state),
+        label or word(state),
+    )
+
+
+@register.simple_tag
 def cell(slot: Slot) -> SafeString:
     """One device: held by a job, free, dirty with what was left there, or lost."""
     titles = {"lost": "lost", "dirty": slot.left, "held": slot.holder.job.name if slot.holder else ""}
+    return _cell(slot.state, titles.get(slot.state))
+
+
+@lru_cache(CELLS_KEPT)
+def _cell(state: str, title: str | None) -> SafeString:
     return format_html(
         '<span class="ty-cell" data-state="{}" data-tone="{}"{}>{}</span>',
-        slot.state,
-        tone_of(slot.state),
-        format_html(' title="{}"', titles[slot.state]) if slot.state in titles else "",
-        shape("gone" if slot.state == "lost" else slot.state),
+        state,
+        tone_of(state),
+        "" if title is None else format_html(' title="{}"', title),
+        shape("gone" if state == "lost" else state),
     )
 
 

@@ -10,6 +10,7 @@ from django.views.decorators.http import require_safe
 
 from dashboard.requests import SignedIn
 from dashboard.templatetags.trainyard import metric_name, word
+from dashboard.views.job.row import printed
 from dashboard.views.job.words import JobRow
 from orchestrator.domain.lifecycle import LIVE_JOB
 from orchestrator.queries import jobs as job_queries
@@ -117,8 +118,10 @@ def jobs(request: SignedIn) -> HttpResponse:
         limit=PAGE_SIZE,
     )
     counts = job_queries.counts(request.user)
+    rows = [JobRow.of(job, metric=filters.metric) for job in found.items]
     context = {
-        "rows": [JobRow.of(job, metric=filters.metric) for job in found.items],
+        "rows": rows,
+        "printed": [printed(row) for row in rows],
         "filters": filters,
         "filtered": filters.narrow,
         "heads": _heads(filters),
@@ -142,7 +145,7 @@ def jobs(request: SignedIn) -> HttpResponse:
         ],
         "strategies": [(strategy.value, row.label) for strategy, row in STRATEGIES.items()],
         "owners": job_queries.owners(request.user),
-        "clusters": [name for _, name, _ in machines.losses(request.user)],
+        "clusters": machines.cluster_names(request.user),
         "newer": filters.address(**{"before" if order else "after": found.newer}) if found.newer is not None else "",
         "older": filters.address(before=found.next) if found.next else "",
     }

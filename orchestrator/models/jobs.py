@@ -8,6 +8,7 @@ from django.db import models
 from orchestrator.domain.gang.reasons import message_in_full
 from orchestrator.domain.lifecycle import LIVE_REPLICA
 from orchestrator.models.accounts import User
+from orchestrator.models.columns import JSONField
 from orchestrator.models.machines import Cluster, Node
 from worker_agent.protocol.causes import NODE_LEAVES
 from worker_agent.protocol.codec import typed
@@ -47,7 +48,7 @@ class Job(models.Model):
     name = models.CharField(max_length=100)
     recipe = models.CharField(max_length=100, blank=True)
     strategy = models.CharField(max_length=32)
-    spec = models.JSONField()
+    spec = JSONField()
     status = models.CharField(
         max_length=12, choices=[(s.value, s.value) for s in JobStatus], default=JobStatus.SUBMITTED.value
     )
@@ -61,9 +62,9 @@ class Job(models.Model):
     total_steps = models.PositiveBigIntegerField(default=0)
     epoch = models.PositiveIntegerField(default=0)
     epochs = models.PositiveIntegerField(default=0)
-    metrics = models.JSONField(default=dict)
-    sketch = models.JSONField(default=list, blank=True)
-    tags = models.JSONField(default=list, blank=True)
+    metrics = JSONField(default=dict)
+    sketch = JSONField(default=list, blank=True)
+    tags = JSONField(default=list, blank=True)
     notes = models.TextField(blank=True)
     retry_of = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="retries")
     created_at = models.DateTimeField(auto_now_add=True)
@@ -79,7 +80,7 @@ class Job(models.Model):
             models.Index(fields=["cluster", "-id"], name="job_by_cluster"),
             models.Index(fields=["strategy", "-id"], name="job_by_strategy"),
             models.Index(fields=["name", "-id"], name="job_by_name"),
-            models.Index(fields=["ended_at", "status"], name="job_by_end"),
+            models.Index(fields=["status", "ended_at"], name="job_by_outcome"),
         ]
 
     def __str__(self) -> str:
@@ -169,22 +170,22 @@ class Replica(models.Model):
     node_name = models.CharField(max_length=63)
     host = models.CharField(max_length=255)
     port = models.PositiveIntegerField()
-    devices = models.JSONField(default=list)
+    devices = JSONField(default=list)
     device_kind = models.CharField(max_length=3)
-    tf_config = models.JSONField(null=True, blank=True)
+    tf_config = JSONField(null=True, blank=True)
     lease_s = models.FloatField(default=0.0)
     held = models.BooleanField(default=True)
     status = models.CharField(
         max_length=10, choices=[(s.value, s.value) for s in ReplicaStatus], default=ReplicaStatus.ASSIGNED.value
     )
     phase = models.CharField(max_length=24, blank=True)
-    facts = models.JSONField(default=dict, blank=True)
+    facts = JSONField(default=dict, blank=True)
     pid = models.PositiveIntegerField(null=True, blank=True)
     exit_code = models.IntegerField(null=True, blank=True)
     signal = models.PositiveIntegerField(null=True, blank=True)
     cause = models.CharField(max_length=24, blank=True)
     reason = models.TextField(blank=True)
-    ending = models.JSONField(null=True, blank=True)
+    ending = JSONField(null=True, blank=True)
     log_size = models.PositiveBigIntegerField(default=0)
     started_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
@@ -196,7 +197,7 @@ class Replica(models.Model):
     stepped_at = models.DateTimeField(null=True, blank=True)
     moved_at = models.DateTimeField(null=True, blank=True)
     refused = models.PositiveBigIntegerField(default=0)
-    files_left = models.JSONField(default=dict, blank=True)
+    files_left = JSONField(default=dict, blank=True)
 
     objects = Replicas.as_manager()
 
@@ -211,6 +212,7 @@ class Replica(models.Model):
             ),
         ]
         indexes = [
+            models.Index(fields=["node"], condition=models.Q(held=True), name="replica_held_on_node"),
             models.Index(
                 fields=["ended_at"],
                 condition=models.Q(cause__in=[cause.value for cause in NODE_LEAVES]),
@@ -287,7 +289,7 @@ class Artifact(models.Model):
     kind = models.CharField(max_length=16, default="model")
     size_bytes = models.PositiveBigIntegerField()
     sha256 = models.CharField(max_length=64)
-    metrics = models.JSONField(default=dict)
+    metrics = JSONField(default=dict)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -320,7 +322,7 @@ class Checkpoint(models.Model):
     name = models.CharField(max_length=64)
     step = models.PositiveBigIntegerField()
     epoch = models.PositiveIntegerField()
-    metrics = models.JSONField(default=dict)
+    metrics = JSONField(default=dict)
     size_bytes = models.PositiveBigIntegerField()
     sha256 = models.CharField(max_length=64)
     place = models.CharField(max_length=500, blank=True)

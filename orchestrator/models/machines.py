@@ -13,6 +13,7 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 
 from orchestrator.domain.job.validation import env_problem
+from orchestrator.models.columns import JSONField
 from worker_agent.protocol.codec import typed
 from worker_agent.protocol.reports import Device, RunningReplica, Sample
 from worker_agent.protocol.states import NodeState
@@ -51,7 +52,7 @@ class Cluster(models.Model):
         blank=True,
         help_text="Absolute path of a folder that all nodes share. Empty: Trainyard's own store.",
     )
-    environment = models.JSONField(default=dict, blank=True, help_text="Environment variables for every replica.")
+    environment = JSONField(default=dict, blank=True, help_text="Environment variables for every replica.")
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -151,16 +152,17 @@ class Node(models.Model):
     state_reason = models.CharField(max_length=400, blank=True)
     state_before_away = models.CharField(max_length=10, blank=True)
     key = models.BinaryField(max_length=32, editable=False)
-    inventory = models.JSONField(default=dict, blank=True)
-    sample = models.JSONField(default=dict, blank=True)
-    holding = models.JSONField(default=list, blank=True)
-    dirty = models.JSONField(default=list, blank=True)
+    inventory = JSONField(default=dict, blank=True)
+    sample = JSONField(default=dict, blank=True)
+    holding = JSONField(default=list, blank=True)
+    dirty = JSONField(default=list, blank=True)
     last_seen_at = models.DateTimeField(null=True, blank=True)
     joined_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ["cluster", "name"]
         constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="node_name_unique_in_cluster")]
+        indexes = [models.Index(fields=["cluster", "state"], name="node_by_state")]
 
     def __str__(self) -> str:
         return self.name

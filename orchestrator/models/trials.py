@@ -8,6 +8,7 @@ from django.db.models import Q
 
 from orchestrator.domain.lifecycle import AGENT_AWAY
 from orchestrator.domain.placement.rehearsal import Verdict
+from orchestrator.models.columns import JSONField
 from orchestrator.models.jobs import Code, Job
 from orchestrator.models.machines import Cluster, Node
 from orchestrator.models.records import Command
@@ -24,11 +25,11 @@ class Preflight(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="preflights")
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="preflights")
     code = models.ForeignKey(Code, on_delete=models.CASCADE, related_name="preflights")
-    spec = models.JSONField()
+    spec = JSONField()
     fingerprint = models.CharField(max_length=64, db_index=True)
     job = models.ForeignKey(Job, null=True, on_delete=models.CASCADE, related_name="rehearsals")
-    findings = models.JSONField(default=list)
-    doors = models.JSONField(default=list)
+    findings = JSONField(default=list)
+    doors = JSONField(default=list)
     created_at = models.DateTimeField()
     answer_by = models.DateTimeField(db_index=True)
     build_by = models.DateTimeField()
@@ -58,10 +59,10 @@ class ProbedNode(models.Model):
     builds = models.BooleanField()
     answered_at = models.DateTimeField(null=True, blank=True)
     verdict = models.CharField(max_length=8, choices=[(v.value, v.value) for v in Verdict], blank=True)
-    findings = models.JSONField(default=list)
-    taken = models.JSONField(default=list)
-    unreached = models.JSONField(default=dict)
-    facts = models.JSONField(default=dict)
+    findings = JSONField(default=list)
+    taken = JSONField(default=list)
+    unreached = JSONField(default=dict)
+    facts = JSONField(default=dict)
 
     objects = ProbedNodes.as_manager()
 

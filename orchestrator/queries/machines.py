@@ -47,6 +47,11 @@ def clusters(user: Person) -> QuerySet[Cluster]:
     return shown_to(user, Cluster.objects.prefetch_related(states).order_by("name"))
 
 
+def cluster_names(user: Person) -> list[str]:
+    """Every cluster's name, in order."""
+    return list(shown_to(user, Cluster.objects.order_by("name")).values_list("name", flat=True))
+
+
 def cluster(user: Person, name: str) -> Cluster:
     """One cluster by name; raises `NotFound`."""
     try:
@@ -57,7 +62,7 @@ def cluster(user: Person, name: str) -> Cluster:
 
 def losses(user: Person) -> QuerySet[Cluster, tuple[int, str, int]]:
     """Of every cluster, by name: its key, its name, and how many of its nodes are lost."""
-    lost = Count("nodes", filter=Q(nodes__state=NodeState.LOST.value))
+    lost = Count("nodes__state", filter=Q(nodes__state=NodeState.LOST.value))  # all of it stands in an index
     return shown_to(user, Cluster.objects.order_by("name")).annotate(lost=lost).values_list("pk", "name", "lost")
 
 
@@ -76,7 +81,7 @@ def first_nodes(user: Person, *, limit: int) -> QuerySet[Node]:
 def fleets(user: Person, cluster: Cluster | None = None) -> dict[str, Fleet]:
     """All nodes in numbers, by the name of their cluster."""
     held: dict[str | None, set[int]] = defaultdict(set)
-    for node_id, indexes in Replica.objects.filter(held=True).values_list("node_id", "devices"):
+    for node_id, indexes in Replica.objects.filter(held=True).order_by().values_list("node_id", "devices"):
         held[node_id].update(indexes)
     found: dict[str, Fleet] = defaultdict(Fleet)
     columns = ("pk", "cluster__name", "state", "dirty", "inventory__devices")

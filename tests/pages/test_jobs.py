@@ -6,7 +6,10 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from orchestrator.models import User
+from dashboard.views.job import row
+from orchestrator.domain.lifecycle import LIVE_JOB
+from orchestrator.models import Job, User
+from orchestrator.queries.jobs import counts, page
 from tests.factories import make_cluster, make_job, make_node
 from worker_agent.protocol.states import JobStatus, Strategy
 
@@ -18,7 +21,7 @@ def listed(client: Client, **asked: object) -> list[str]:
     """The names in the list, in order."""
     answer = client.get(reverse("jobs"), asked)
     assert answer.status_code == 200
-    return [row.job.name for row in answer.context["rows"]]
+    return [each.job.name for each in answer.context["rows"]]
 
 
 def test_a_stranger_is_led_to_the_sign_in(client: Client, db: None) -> None:
@@ -130,8 +133,45 @@ def test_the_number_of_queries_does_not_grow_with_the_list(
         make_job(owner=member, cluster=cluster, name=str(number))
     client = client_of(member)
     client.get(reverse("jobs"))
-    with django_assert_max_num_queries(12):  # type: ignore[attr-defined]
+    with django_assert_max_num_queries(11):  # type: ignore[attr-defined]
         client.get(reverse("jobs"))
+
+
+def test_rows_that_look_the_same_are_printed_once(client_of: Browser, member: User) -> None:
+    """And a row that changed, whatever of it, is printed anew."""
+    job = make_job(owner=member, name="one", status=JobStatus.SUCCEEDED, metrics={"loss": 0.5}, tags=["a"])
+    make_job(owner=member, name="two", status=JobStatus.SUCCEEDED)
+    client, made = client_of(member), row._html.cache_info
+    client.get(reverse("jobs"))
+    before = made().misses
+    assert client.get(reverse("jobs")).content.count(b"data-job=") == 2
+    assert made().misses == before
+    for changed, shown in (
+        ({"metrics": {"loss": 0.25}}, "0.2500"),
+        ({"tags": ["b"]}, ">b</a>"),
+        ({"name": "1st"}, "1st"),
+    ):
+        Job.objects.filter(pk=job.pk).update(**changed)
+        assert shown in client.get(reverse("jobs")).content.decode()
+    User.objects.filter(pk=member.pk).update(username="renamed")
+    assert '<td class="hide-lg">renamed</td>' in client.get(reverse("jobs")).content.decode()
+
+
+def test_a_list_loads_no_more_of_owner_and_cluster_than_their_names(member: User) -> None:
+    make_job(owner=member, notes="long")
+    (job,) = page(member).items
+    assert job.owner.get_deferred_fields() >= {"password", "email", "last_login"}
+    assert job.cluster.get_deferred_fields() >= {"environment", "description"}
+    assert job.get_deferred_fields() == {"notes"}
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_every_status_is_counted(member: User, live: bool) -> None:
+    for number, status in enumerate(JobStatus, start=1):
+        for _ in range(number):
+            make_job(owner=member, status=status)
+    found = counts(member, live=live)
+    assert found == {s.value: n if not live or s in LIVE_JOB else 0 for n, s in enumerate(JobStatus, start=1)}
 
 
 def test_the_palette_finds_jobs_and_nodes(client_of: Browser, member: User) -> None:
