@@ -23,17 +23,17 @@ RECIPE = "digits_cnn"
 
 def run() -> list[Line]:
     """Medians over the rounds; one unmeasured job of ours first, so that the agents' warm processes are there."""
-    ours, bare = [], []
+    of_us, bare = [], []
     with tempfile.TemporaryDirectory(prefix="trainyard-bench-") as home, Stack(Path(home)) as stack:
         ours(stack)
         for _ in range(ROUNDS):
             bare.append(_bare())
-            ours.append(ours(stack))
+            of_us.append(ours(stack))
     return [
         Line(
             "submit → first step, 2 workers, warm (median)",
             "s",
-            quantile(ours, 0.5),
+            quantile(of_us, 0.5),
             quantile(bare, 0.5),
             "<= 0.2x, <= 0.6 s",
         )
