@@ -70,6 +70,30 @@ def tf() -> Any:
     return pytest.importorskip("tensorflow")
 
 
+@pytest.mark.tf
+@pytest.mark.usefixtures("tf")
+def test_a_folder_that_the_processes_do_not_share_is_told_with_a_remedy(tmp_path: Path) -> None:
+    text = """from tensorflow.errors import NotFoundError
+
+def main(path):
+    raise NotFoundError(None, None, "Graph execution error:\\n\\nDetected at node save/SaveV2 defined at:"
+        "\\nNode: 'save/SaveV2'\\nFrom /job:ps/replica:0/task:0:\\n" + path + "; No such file or directory\\n")
+
+def own(): main("./ckpt/model.ckpt-0_temp")
+
+def shared(): main("/ckpt/model.ckpt-0_temp")
+"""
+    own, shared = (
+        failure_of(raised_in(tmp_path / "train.py", text, name), code=tmp_path, gang_size=3)
+        for name in ("own", "shared")
+    )
+    assert "From /job:ps/replica:0/task:0: ./ckpt/model.ckpt-0_temp; No such file or directory" in own.message
+    assert own.ending is not None
+    assert "TRAINYARD_SHARED_FOLDER" in own.ending.remedy
+    assert shared.ending is not None
+    assert shared.ending.remedy == ""
+
+
 UNHEALTHY = (
     "Collective ops is aborted by: Error reported from /job:worker/task:2: The following tasks are unhealthy "
     "(stopped sending heartbeats):\n/job:worker/replica:0/task:2\n/job:worker/replica:0/task:1\n"

@@ -9,6 +9,8 @@ from worker_agent.protocol.commands import Launch
 
 # How long a process may take to end after its lease has run out; the control plane waits for it, too.
 LEASE_GRACE_S = 5.0
+# The variable with the folder that all processes of a script share, where its cluster has one.
+SHARED_FOLDER = "TRAINYARD_SHARED_FOLDER"
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,8 @@ import worker_agent
 from worker_agent.protocol.commands import environment_of
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.strategies import STRATEGIES
-from worker_agent.protocol.plan import Plan
-from worker_agent.protocol.states import DeviceKind, Keras
+from worker_agent.protocol.plan import SHARED_FOLDER, Plan
+from worker_agent.protocol.states import DeviceKind, Keras, Kind
 
 _PACKAGE_ROOT = str(Path(worker_agent.__path__[0]).resolve().parent)
 
@@ -39,6 +39,8 @@ def training_environment(plan: Plan, base: dict[str, str]) -> dict[str, str]:
         "TRAINYARD_FILES": plan.artifacts,
         "TRAINYARD_ROLE": f"{launch.role}:{launch.index}",
     }
+    if launch.checkpoints and launch.spec.kind is Kind.SCRIPT:
+        environment[SHARED_FOLDER] = launch.checkpoints
     environment.pop("TF_CONFIG", None)
     if launch.device_kind is DeviceKind.GPU and launch.devices:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, launch.devices))

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from worker_agent.protocol.ending import Ending, digest_of
+from worker_agent.protocol.plan import SHARED_FOLDER
 from worker_agent.protocol.records import Failure
 from worker_agent.protocol.states import Cause
 from worker_agent.trainer.outcome import TrainingFailed
@@ -25,7 +26,7 @@ TRACEBACK_CHARS = 100_000
 SENTENCE_CHARS = 500
 
 # Status codes of gRPC, which TensorFlow's errors carry.
-_CANCELLED, _UNKNOWN, _DEADLINE_EXCEEDED, _RESOURCE_EXHAUSTED = 1, 2, 4, 8
+_CANCELLED, _UNKNOWN, _DEADLINE_EXCEEDED, _NOT_FOUND, _RESOURCE_EXHAUSTED = 1, 2, 4, 5, 8
 _ABORTED, _INTERNAL, _UNAVAILABLE = 10, 13, 14
 # What is raised in a healthy process when another one of its gang ended.
 _PEER_CODES = {_CANCELLED, _DEADLINE_EXCEEDED, _ABORTED, _UNAVAILABLE}
@@ -38,6 +39,12 @@ _MEMORY_CODES = {_RESOURCE_EXHAUSTED, _INTERNAL, _UNKNOWN}
 _MEMORY_WORDS = re.compile(r"(?i)oom when allocating|out.of.memory|failed to allocate|dst tensor is not init")
 _PORT_WORDS = "Could not start gRPC server"
 _TPU_FILES = re.compile(r"/(tpu_cluster_resolver|tpu_strategy_util)\.py$")
+# Another process looked for a file below its own folder.
+_RELATIVE_PATH = re.compile(r"^From /job:\S+:\n(?!/)[^\n:]*; No such file or directory", re.MULTILINE)
+_SHARE_A_FOLDER = (
+    "each process has a folder of its own. Let all write to one that they share: the path in the variable "
+    f"{SHARED_FOLDER}, which is set where the cluster has a shared folder, or an absolute path that all its nodes share"
+)
 # How the words of an error are laid out.
 _ORIGIN = re.compile(r"From /job:\S+:$")
 _AUTOGRAPH_WORDS = "in user code:"
@@ -82,6 +89,7 @@ def failure_of(error: BaseException, *, code: Path, gang_size: int) -> Failure:
         file=file,
         line=line,
         missing=_missing_module(error),
+        remedy=_SHARE_A_FOLDER if any(map(_has_a_folder_of_its_own, raised)) else "",
     )
     return record_of(ending, f"{'A peer went away: ' if lost_peer else ''}{what}{where}", text)
 
@@ -146,6 +154,10 @@ def _missing_module(error: BaseException) -> str:
     return "" if name is None or "." in name else name
 
 
+def _has_a_folder_of_its_own(error: Any) -> bool:
+    return error.error_code == _NOT_FOUND and bool(_RELATIVE_PATH.search(str(error)))
+
+
 def _lost_a_peer(error: Any) -> bool:
     return error.error_code in _PEER_CODES or bool(_PEER_WORDS.search(str(error)))
 
@@ -177,13 +189,13 @@ def _what_and_where(error: BaseException, code: Path) -> tuple[str, str, int, st
 
 def _reason(lines: list[str]) -> str:
     """The line that says why, of an error's text; TensorFlow and Keras begin theirs with where."""
+    if lines[0].startswith(_GRAPH_WORDS):
+        lines = [line for line in lines[1:] if not _GRAPH_PLACES.match(line)] or lines
     if _ORIGIN.match(lines[0]) and len(lines) > 1:
         return f"{lines[0]} {lines[1]}"
     silent = [f"{found[1]} {found[2]}" for line in lines if (found := _TASK.match(line))]
     if lines[0].endswith(_HEARTBEAT_WORDS) and silent:
         return f"{' and '.join(sorted(silent))} stopped sending heartbeats"
-    if lines[0].startswith(_GRAPH_WORDS):
-        return next((line for line in lines[1:] if not _GRAPH_PLACES.match(line)), lines[0])
     if lines[0].startswith(_KERAS_WORDS) and len(lines) > 1:
         inner = next((place for place, line in enumerate(lines) if line.endswith(_KERAS_INNER)), 0)
         return lines[min(inner + 1, len(lines) - 1)]

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.agent.plans import make_launch, make_plan, make_spec
@@ -18,7 +19,7 @@ from worker_agent.protocol.codec import decode_record, encode_plan
 from worker_agent.protocol.ending import Ending
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import Exit, Gap, Log, Record, Started
-from worker_agent.protocol.states import Cause, DeviceKind, Strategy
+from worker_agent.protocol.states import Cause, DeviceKind, Kind, Strategy
 from worker_agent.replica.folder import find_exit, read_shim_state, read_stop, write_stop
 from worker_agent.replica.spool import Reader, stream_length
 from worker_agent.replica.training_process import training_environment
@@ -293,6 +294,17 @@ def test_the_environment_holds_what_must_hold(tmp_path: Path) -> None:
     alone = training_environment(make_plan(tmp_path, make_launch()), {"TF_CONFIG": "old"})
     assert "TF_CONFIG" not in alone
     assert alone["CUDA_VISIBLE_DEVICES"] == "-1"
+
+
+def test_a_script_hears_where_its_processes_share_a_folder(tmp_path: Path) -> None:
+    def told(kind: Kind, folder: str) -> str | None:
+        spec = msgspec.structs.replace(make_launch().spec, kind=kind)
+        plan = make_plan(tmp_path, make_launch(spec=spec, checkpoints=folder))
+        return training_environment(plan, {}).get("TRAINYARD_SHARED_FOLDER")
+
+    assert told(Kind.SCRIPT, "/shared/j-1") == "/shared/j-1"
+    assert told(Kind.SCRIPT, "") is None
+    assert told(Kind.RECIPE, "/shared/j-1") is None
 
 
 LISTENS = """

@@ -18,6 +18,7 @@ from worker_agent.machine import tpu_address
 from worker_agent.protocol.job.archive import ArchiveRefused, safe_parts
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.script.script_text import ScriptInfo, inspect_script, runs_script
+from worker_agent.protocol.plan import SHARED_FOLDER
 from worker_agent.protocol.records import PhaseName
 from worker_agent.protocol.states import DeviceKind, Keras, Strategy
 from worker_agent.trainer.emit import Emitter, say
@@ -69,6 +70,7 @@ def launch(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> int:
         for name, value in dtensor_clients.environment(run).items():
             os.environ.setdefault(name, value)
     _reach_libraries(run, Fits(report), events)
+    _make_shared_folder()
     emitter.phase(PhaseName.TRAINING, _command_line(run, info))
     try:
         main_module.run(run.entry, arguments=run.spec.arguments, folder=folder)
@@ -80,6 +82,15 @@ def launch(run: TrainingRun, emitter: Emitter, stop: StopSignal) -> int:
         facts.close()
         report.flush()
     return ExitCode.COMPLETED
+
+
+def _make_shared_folder() -> None:
+    """The job's own in the one that the cluster shares; that one is there, or its disk is not mounted."""
+    if folder := os.environ.get(SHARED_FOLDER):
+        try:
+            Path(folder).mkdir(exist_ok=True)
+        except OSError as error:
+            say(f"trainyard: the folder in {SHARED_FOLDER} cannot be used: {error}")
 
 
 def _reach_libraries(run: TrainingRun, fits: Fits, events: EventFiles) -> None:
