@@ -34,7 +34,10 @@ LAUNCHED = (JobStatus.LAUNCHING, JobStatus.RUNNING, JobStatus.RESTARTING, JobSta
 
 def sweep(*, now: datetime) -> None:
     """Everything once. A step that fails is logged and does not keep the others from their work."""
+    runs = Job.objects.filter(status__in=LAUNCHED).exists() or Replica.objects.live().exists()
     for step in STEPS:
+        if step in OF_WHAT_RUNS and not runs:
+            continue
         try:
             step(now=now)
         except Exception:
@@ -99,8 +102,12 @@ def stop_hung_gangs(*, now: datetime) -> None:
 
 
 def resend_commands(*, now: datetime) -> None:
-    """Commands that nobody acknowledged; launches that were, and have not begun, stay permitted."""
+    """Commands that nobody acknowledged."""
     outbox.resend(now=now)
+
+
+def renew_permits(*, now: datetime) -> None:
+    """Launches that were acknowledged, and have not begun, stay permitted."""
     outbox.renew_permits()
 
 
@@ -141,7 +148,20 @@ STEPS: tuple[Callable[..., None], ...] = (
     stop_hung_gangs,
     failing_nodes.cordon_failing,
     resend_commands,
+    renew_permits,
     dispatch_waiting,
     node_folders.forget_stored,
     tidy,
+)
+# These look at jobs that are launched and at processes that have not ended: without any, there is nothing to look at.
+OF_WHAT_RUNS = frozenset(
+    {
+        disagreements.give_up_unlisted,
+        disagreements.repeat_stops,
+        disagreements.give_up_unanswered_launches,
+        settle_gangs,
+        enforce_time_limits,
+        draining.pause_jobs,
+        renew_permits,
+    }
 )

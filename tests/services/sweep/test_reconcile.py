@@ -1,29 +1,20 @@
 """The sweep: convergence when events were lost, and every giving-up explained."""
 
-import re
 from datetime import timedelta
 
 import pytest
-from django.db import connection
 
-from orchestrator import series
 from orchestrator.domain.gang.decisions import End
 from orchestrator.models import Attempt, Command, Cursor, Event, Job, JoinToken, Node, Replica, ServiceBeat
 from orchestrator.services.gang import gang, node_folders
 from orchestrator.services.intake import reports
 from orchestrator.services.sweep import disagreements, draining, reconcile
 from orchestrator.services.transitions import StaleTransition
-from tests.environment import ON_POSTGRES
 from tests.factories import make_cluster, make_inventory, make_job, make_replica
 from tests.services.gang.gangs import acknowledge, end, hear, later, launch, make_gang_job, make_lab, refreshed, run
 from worker_agent.protocol.codec import decode_command
 from worker_agent.protocol.reports import Hello
 from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus
-
-# A plan's step that reads all rows of such a table, with its rows or with an index that holds them all.
-HISTORY = re.compile(
-    r"SCAN (orchestrator_(job|attempt|replica|command|cursor|event|seriesblock)|U\d)\b(?!.*(held|folder|open))"
-)
 
 
 def listening(now, *, for_s=60.0):
@@ -118,11 +109,11 @@ def test_what_was_taken_stays_permitted_until_it_begins(now, gateway):
     first, _second = launch(make_gang_job(make_lab()), now)
     acknowledge(first, now)
     taken = Command.objects.get(replica=first, kind="launch").pk
-    reconcile.resend_commands(now=later(now, 0.5))
-    reconcile.resend_commands(now=later(now, 60))
+    reconcile.renew_permits(now=later(now, 0.5))
+    reconcile.renew_permits(now=later(now, 60))
     assert gateway.renewed == [taken, taken]
     gang.on_started(replica=first, pid=1001, warm=False, now=now)
-    reconcile.resend_commands(now=later(now, 62))
+    reconcile.renew_permits(now=later(now, 62))
     assert gateway.renewed == [taken, taken]
 
 
@@ -137,7 +128,7 @@ def test_what_nobody_waits_for_is_permitted_no_longer(end_it, now, gateway):
         gang.on_lost(replica=only, reason="Gone.", now=now)
     else:
         Job.objects.filter(pk=job.pk).update(attempt=job.attempt + 1)
-    reconcile.resend_commands(now=later(now, 2))
+    reconcile.renew_permits(now=later(now, 2))
     assert gateway.renewed == []
 
 
@@ -145,9 +136,9 @@ def test_permits_that_redis_does_not_renew_are_renewed_by_the_next_sweep(now, ga
     (only,) = launch(make_gang_job(make_lab(), workers=1), now)
     acknowledge(only, now)
     gateway.broken = True
-    reconcile.resend_commands(now=later(now, 2))
+    reconcile.renew_permits(now=later(now, 2))
     gateway.broken = False
-    reconcile.resend_commands(now=later(now, 4))
+    reconcile.renew_permits(now=later(now, 4))
     assert gateway.renewed == [Command.objects.get(replica=only, kind="launch").pk]
 
 
@@ -341,33 +332,6 @@ def test_folders_are_looked_at_in_turn(now, monkeypatch):
         assert not Command.objects.exists()
         node_folders.forget_stored(now=moment)
     assert [row.replica for row in Command.objects.filter(kind="forget")] == [ended[4]]
-
-
-@pytest.mark.skipif(ON_POSTGRES, reason="reads the plans of SQLite")
-def test_a_sweep_reads_no_history(now):
-    """No query of it goes through a table that grows with every job; nor does what ingest removes now and then."""
-    job = make_gang_job(make_lab())
-    run(job, now)
-    job = make_job(cluster=job.cluster, status=JobStatus.SUCCEEDED, ended_at=now)
-    make_replica(job, status=ReplicaStatus.EXITED, ended_at=now)
-    listening(now)
-    asked = []
-
-    def note(execute, sql, params, many, context):
-        asked.append((sql, params))
-        return execute(sql, params, many, context)
-
-    with connection.execute_wrapper(note):
-        reconcile.sweep(now=later(now, 61))
-        series.drop_node_points(before=later(now, 61).timestamp())
-    assert len(asked) > len(reconcile.STEPS)
-    through = []
-    with connection.cursor() as cursor:
-        for sql, params in asked:
-            if sql.startswith(("SELECT", "UPDATE", "DELETE")):
-                cursor.execute(f"EXPLAIN QUERY PLAN {sql}", params)
-                through += [f"{row[-1]}: {sql}" for row in cursor.fetchall() if HISTORY.match(row[-1])]
-    assert not through
 
 
 def test_tidying(now):
