@@ -53,6 +53,14 @@ def send(parcel: Parcel, *, now: datetime) -> None:
         )
 
 
+def first_in(span_s: int, names: list[str]) -> list[str]:
+    """Those of `names` that nobody else has asked for within so many seconds, or raise `NotSent`."""
+    with _broker() as redis, redis.pipeline(transaction=False) as pipeline:
+        for name in names:
+            pipeline.set(f"trainyard:lately:{name}", "", nx=True, ex=span_s)
+        return [name for name, is_first in zip(names, pipeline.execute(), strict=True) if is_first]
+
+
 def withdraw(launches: list[int]) -> None:
     """From now on no agent begins these launches (ids of their commands); or raise `NotSent`."""
     with _broker() as redis:

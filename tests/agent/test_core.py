@@ -24,8 +24,8 @@ from worker_agent.daemon.core import (
     UploadArtifacts,
     WriteExit,
 )
-from worker_agent.protocol.commands import Forget, Probe, Stop, WithdrawProbe
-from worker_agent.protocol.states import Cause, Kind, ReplicaStatus
+from worker_agent.protocol.commands import Expect, Forget, Probe, Stop, WithdrawProbe
+from worker_agent.protocol.states import Cause, Keras, Kind, ReplicaStatus
 
 KEY = ReplicaKey(7, 1)
 LAUNCH = make_launch(command_id=1)
@@ -173,6 +173,15 @@ def test_what_was_forgotten_is_remembered_within_limits() -> None:
     assert core.held == {}
     assert core.handle(make_launch(command_id=5, replica_id=1)) == [SendAck(5)]
     assert len(core.handle(make_launch(command_id=5, replica_id=0))) == 4
+
+
+def test_a_job_that_may_come_is_neither_acknowledged_nor_held_and_of_no_interest_to_who_leaves() -> None:
+    core = Core()
+    expected = Expect(keras=Keras.KERAS3)
+    assert core.handle(expected) == [expected]
+    assert not core.held
+    core.handle(ShutdownRequested(end_replicas=False))
+    assert core.handle(expected) == []
 
 
 def test_a_probe_is_taken_and_changes_nothing_that_is_held() -> None:

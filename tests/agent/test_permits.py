@@ -1,4 +1,5 @@
-"""Permits of launches, from the control plane that gives them to the agent that looks for them, over a real Redis."""
+"""What the control plane keeps in Redis for the nodes, over a real one: permits of launches, up to the agent that looks
+for them, and what was said lately."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -76,3 +77,13 @@ def test_without_redis_nothing_is_permitted_and_nothing_counts_as_withdrawn(serv
         agents.renew([7])
     with pytest.raises(agents.NotSent):
         send()
+
+
+def test_of_what_is_to_be_said_seldom_the_first_alone_says_it(server: RedisServer) -> None:
+    assert agents.first_in(60, ["expect:a", "expect:b"]) == ["expect:a", "expect:b"]
+    assert agents.first_in(60, ["expect:b", "expect:c"]) == ["expect:c"]
+    with redis.Redis.from_url(server.url) as client:
+        assert 0 < client.ttl("trainyard:lately:expect:a") <= 60
+    server.kill()
+    with pytest.raises(agents.NotSent):
+        agents.first_in(60, ["expect:d"])

@@ -89,6 +89,14 @@ def test_a_launch_that_imports_for_itself_waits_for_no_zygote(
     assert len(started.processes) == 1
 
 
+def test_a_job_that_may_come_brings_back_the_one_it_would_need(tmp_path: Path, started: Started) -> None:
+    kept = Zygotes(tmp_path, enabled=True)
+    kept.warm(Keras.TF_KERAS)
+    assert [options[1] for options in started.options] == ["tf_keras"]
+    Zygotes(tmp_path, enabled=False).warm(Keras.TF_KERAS)
+    assert len(started.options) == 1
+
+
 def test_who_asks_one_that_is_just_leaving_gets_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has closed its door long after its start, and its process is still there for a moment."""
     zygote = Zygote(tmp_path, Keras.KERAS3)

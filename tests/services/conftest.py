@@ -18,6 +18,7 @@ class FakeGateway:
         self.parcels: list[agents.Parcel] = []
         self.withdrawn: list[int] = []
         self.renewed: list[int] = []
+        self.lately: set[str] = set()
         self.broken = False
 
     def send(self, parcel: agents.Parcel, *, now: datetime) -> None:
@@ -37,6 +38,12 @@ class FakeGateway:
         """Everything that was sent, decoded, in order."""
         return [decode_command(parcel.body) for parcel in self.parcels]
 
+    def first_in(self, span_s: int, names: list[str]) -> list[str]:
+        self._check()
+        first = [name for name in names if name not in self.lately]
+        self.lately |= set(first)
+        return first
+
     def _check(self) -> None:
         if self.broken:
             raise agents.NotSent("the broker is down")
@@ -46,7 +53,7 @@ class FakeGateway:
 def gateway(db: None, monkeypatch: pytest.MonkeyPatch) -> FakeGateway:
     """What the nodes would have got."""
     fake = FakeGateway()
-    for name in ("send", "withdraw", "renew"):
+    for name in ("send", "withdraw", "renew", "first_in"):
         monkeypatch.setattr(agents, name, getattr(fake, name))
     return fake
 

@@ -30,7 +30,7 @@ from worker_agent.daemon.transfer.shipper import RedisChannel, Shipper
 from worker_agent.daemon.transfer.shipping_plan import ShippingPlan
 from worker_agent.daemon.zygotes import Zygotes
 from worker_agent.machine import cgroup
-from worker_agent.protocol.commands import Launch, Probe, Stop, WithdrawProbe
+from worker_agent.protocol.commands import Expect, Launch, Probe, Stop, WithdrawProbe
 from worker_agent.protocol.job.gang_shape import has_chief, is_leader
 from worker_agent.protocol.reports import Ack, Goodbye, Heartbeat, Hello, RunningReplica
 from worker_agent.replica.cleanup import GROUP_PREFIX
@@ -164,6 +164,8 @@ class Agent:
                     self._prober.begin(probe)
                 case WithdrawProbe(preflight_id=preflight_id):
                     self._prober.end(preflight_id)
+                case Expect(keras=keras):
+                    self._runner.zygotes.warm(keras)
 
     def _follow_checkpoints(self, launch: Launch) -> None:
         """What the gang's leader writes on this node is brought to the control plane's store."""

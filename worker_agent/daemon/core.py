@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from worker_agent.protocol.commands import Command, Forget, Launch, Probe, Stop, WithdrawProbe, saves_when_asked
+from worker_agent.protocol.commands import Command, Expect, Forget, Launch, Probe, Stop, WithdrawProbe, saves_when_asked
 from worker_agent.protocol.states import Cause, ReplicaStatus
 
 FORGOTTEN_LIMIT = 10_000
@@ -151,6 +151,7 @@ Instruction = (
     Stop
     | Probe
     | WithdrawProbe
+    | Expect
     | RecordLaunch
     | ShipStreams
     | StartReplica
@@ -180,6 +181,8 @@ class Core:
                 return self._forget(event)
             case Probe() | WithdrawProbe():
                 return [SendAck(event.command_id), event]
+            case Expect():
+                return [] if self._is_leaving else [event]
             case ReplicaRestored():
                 return self._restore(event)
             case ReplicaStarted(key, pid):

@@ -3,7 +3,7 @@ cold.
 
 Zygotes are started by name, so TensorFlow stays out of the daemon. One that dies is started again; one that is not
 ready in time, or keeps dying, is passed over and the shim starts cold. One that is of no use for some time ends and
-comes back when it is expected to be of use: a trial or a launch has arrived.
+comes back when it is expected to be of use: a trial or a launch has arrived, or somebody is filling in a job for here.
 """
 
 import contextlib
@@ -139,6 +139,11 @@ class Zygotes:
         zygote = self._zygote_of(launch)
         return (zygote.fork(plan, wait=wait) if zygote else None) or _start_cold(plan)
 
+    def warm(self, keras: Keras) -> None:
+        """A shim may be wanted soon: what it is forked from shall be there by then."""
+        if zygote := self._zygotes.get(keras):
+            zygote.ensure_running()
+
     def expect(self, launch: Launch) -> None:
         """A shim will be wanted for this launch: what it is forked from shall be there by then."""
         if zygote := self._zygote_of(launch):
@@ -147,7 +152,7 @@ class Zygotes:
     def _zygote_of(self, launch: Launch) -> Zygote | None:
         """None where one would be of no use: it is not there, and the launch is to import TensorFlow for itself."""
         zygote = self._zygotes.get(keras_of(launch.spec))
-        return zygote if zygote and (zygote.is_running or not imports_for_itself(launch)) else None
+        return zygote if zygote and (zygote.is_running or not imports_for_itself(launch.spec, launch.env)) else None
 
     def close(self) -> None:
         """End them; shims that were forked live on."""

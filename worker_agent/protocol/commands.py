@@ -1,11 +1,13 @@
 """Commands: control plane → agent. Short, idempotent by (replica, attempt), carried signed in an envelope."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from worker_agent.protocol.checkpoint import Restore
 from worker_agent.protocol.job.job_spec import JobSpec, keeps_checkpoints
 from worker_agent.protocol.job.script.script_text import READ_AT_IMPORT
-from worker_agent.protocol.states import Cause, DeviceKind, Role
+from worker_agent.protocol.states import Cause, DeviceKind, Keras, Role
 
 COMMAND_TASK = "trainyard.agent.command"
 PERMIT_S = 30
@@ -63,10 +65,10 @@ def environment_of(launch: Launch) -> dict[str, str]:
     return launch.env | launch.spec.env
 
 
-def imports_for_itself(launch: Launch) -> bool:
-    """Whether something counts that has to be there before TensorFlow is imported: variables of the job or the cluster,
-    or packages of the job's own."""
-    return bool(launch.spec.requirements) or any(name.startswith(READ_AT_IMPORT) for name in environment_of(launch))
+def imports_for_itself(spec: JobSpec, env: Mapping[str, str]) -> bool:
+    """Whether something counts that has to be there before TensorFlow is imported: variables of the job or the cluster
+    (`env`), or packages of the job's own."""
+    return bool(spec.requirements) or any(name.startswith(READ_AT_IMPORT) for name in (*env, *spec.env))
 
 
 def saves_when_asked(launch: Launch) -> bool:
@@ -141,4 +143,14 @@ class WithdrawProbe(msgspec.Struct, frozen=True, kw_only=True, tag="withdraw"):
     preflight_id: int
 
 
-Command = Launch | Stop | Forget | Probe | WithdrawProbe
+class Expect(msgspec.Struct, frozen=True, kw_only=True, tag="expect"):
+    """A launch with this Keras may come soon: what makes its start short may be made ready.
+
+    Nothing is promised: it is in no outbox, nobody acknowledges it, and a node that never hears of it starts the job
+    all the same.
+    """
+
+    keras: Keras
+
+
+Command = Launch | Stop | Forget | Probe | WithdrawProbe | Expect

@@ -76,7 +76,7 @@ def preload(flavour: str) -> None:
 
 def needs_fresh_import(plan: Plan) -> bool:
     """True when the launch imports TensorFlow for itself, or when its script sets variables that the import reads."""
-    if imports_for_itself(plan.launch):
+    if imports_for_itself(plan.launch.spec, plan.launch.env):
         return True
     return plan.launch.spec.kind is Kind.SCRIPT and launcher.sets_environment(from_plan(plan, cores=1))
 

@@ -30,6 +30,7 @@ from orchestrator.queries.rows import User
 from orchestrator.services.errors import Conflict, FieldError, Forbidden
 from orchestrator.services.jobs import jobs, submission
 from orchestrator.services.jobs.submission import Checked
+from orchestrator.services.nodes import expected
 from orchestrator.services.programs import programs
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.states import Kind
@@ -63,7 +64,9 @@ def job_new(request: SignedIn) -> HttpResponse:
     """The form; by POST the job, or the form again with an error at each wrong field."""
     _must_run_jobs(request)
     if request.method != "POST":
-        return _printed(request, _first(request))
+        first = _first(request)
+        _expect(first.checked)
+        return _printed(request, first)
     read = _read(request)
     if request.POST.get("do") == "edit":
         return _printed(request, _with_recipe_text(read, request.user))
@@ -88,6 +91,7 @@ def job_preview(request: SignedIn) -> JsonResponse:
     """What the form as it stands would make: errors by field, and the changed parts of the page as HTML."""
     _must_run_jobs(request)
     read = _read(request)
+    _expect(read.checked)
     read.form.refuse(read.checked.errors)
     context = _program_of(read) | {"panel": panel(read.checked, read.form), "errors": read.form.errors}
     return JsonResponse(
@@ -252,6 +256,13 @@ def _program_key(read: Read) -> str:
     problem = [text for name, text in read.form.errors.items() if name in ("recipe", "upload", "text", "git_url")]
     kept = read.form.values["kept_name"] if read.form.source == "upload" else ""
     return json.dumps([read.form.values["params_of"], described, params, problem, kept])
+
+
+def _expect(found: Checked) -> None:
+    """Somebody may soon ask for this job: where it would start at once, let it start quickly."""
+    if found.asked and found.cluster and not found.waiting_for:
+        node_ids = {replica.node_id for replica in found.placement}
+        expected.expect(spec=found.asked, cluster=found.cluster, node_ids=node_ids, now=datetime.now(UTC))
 
 
 def _must_run_jobs(request: SignedIn) -> None:

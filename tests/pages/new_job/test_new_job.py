@@ -11,6 +11,7 @@ from django.test import Client
 
 from orchestrator import catalogue
 from orchestrator.models import Cluster, Code, Job, User
+from orchestrator.services.nodes import expected
 from orchestrator.services.programs import programs
 from tests.factories import RECIPE, make_cluster, make_job, make_node
 from tests.pages.fields import Fields
@@ -54,6 +55,33 @@ def filled(**changes: object) -> dict[str, object]:
         "param-filters": "8",
     }
     return values | changes
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """Which nodes were told to expect a job, each time."""
+    found: list[set[str]] = []
+    monkeypatch.setattr(expected, "expect", lambda *, node_ids, **_: found.append(set(node_ids)))
+    return found
+
+
+def test_who_opens_the_form_or_changes_it_has_its_nodes_expect_the_job(
+    person: Client, cluster: Cluster, told: list[set[str]]
+) -> None:
+    person.get(URL, {"recipe": "digits_cnn"})
+    assert told[-1] <= set(cluster.nodes.values_list("pk", flat=True))
+    assert told[-1]
+    person.post(PREVIEW, filled(workers="2"))
+    assert told[-1] == set(cluster.nodes.values_list("pk", flat=True))
+    person.post(PREVIEW, filled(workers="2000"))
+    assert not told[2:] or not told[-1]
+
+
+def test_a_viewer_who_may_start_nothing_wakes_no_node(
+    viewer: User, client_of, cluster: Cluster, told: list[set[str]]
+) -> None:
+    client_of(viewer).post(PREVIEW, filled())
+    assert not told
 
 
 def test_the_form_opens_with_the_fields_of_a_recipe(person: Client):
