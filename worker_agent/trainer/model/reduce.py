@@ -5,12 +5,9 @@ from typing import Any
 
 import tensorflow as tf
 
-_SUM = tf.distribute.ReduceOp.SUM
+from worker_agent.protocol.job.sparse_rows import travels_as_rows
 
-# Rows travel as rows when the table is so large that a dense copy hurts, and all replicas' rows are so small a part of
-# it that gathering them costs less than reducing the whole.
-ROWS_TABLE_BYTES = 16 * 1024 * 1024
-ROWS_SHARE = 0.25
+_SUM = tf.distribute.ReduceOp.SUM
 
 
 def all_reduce(values: list[Any]) -> list[Any]:
@@ -67,9 +64,8 @@ def _travels_as_rows(value: Any, replicas: int) -> bool:
     rows = value.indices.shape[0]
     if table is None or rows is None:
         return False
-    return bool(
-        int(table.prod()) * value.dtype.size >= ROWS_TABLE_BYTES and rows * replicas <= ROWS_SHARE * int(table[0])
-    )
+    size = int(table.prod()) * value.dtype.size
+    return travels_as_rows(table_bytes=size, table_rows=int(table[0]), rows=rows, replicas=replicas)
 
 
 def _merged(slices: tf.IndexedSlices) -> tf.IndexedSlices:
