@@ -96,7 +96,7 @@ def acknowledge(*, command_id: int, node: Node, refused: str, now: datetime) -> 
     )
     if not first:
         return None
-    return Command.objects.select_related("replica__job", "replica__node").get(pk=command_id)
+    return Command.objects.select_related("replica").get(pk=command_id)
 
 
 def launch_was_taken(replica: Replica) -> bool:

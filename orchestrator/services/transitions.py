@@ -5,7 +5,7 @@ Callers are the other services. Two of them may act at once: the one whose row h
 `StaleTransition`, reads again, or leaves it to the other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -37,7 +37,7 @@ class IllegalTransition(Exception):
 def move_job(
     *, job: Job, to: JobStatus, now: datetime, text: str, actor: User | None = None, **columns: object
 ) -> None:
-    """Move a job (as read, in `job`) to `to` with further columns; `job` is then as the row is."""
+    """Move a job (as read, in `job`) to `to` with further columns, which `job` then has."""
     if to in TERMINAL_JOB:
         columns["ended_at"] = now
     _move(job, JOB_TRANSITIONS, "status", to, columns | {"revision": F("revision") + 1})
@@ -55,7 +55,7 @@ def move_replica(
     _move(replica, REPLICA_TRANSITIONS, "status", to, columns)
     if text:
         record(kind=kind or f"replica_{to.value}", text=text, node=replica.node, replica=replica)
-    announce_replicas(replica.job_id)
+    announce_replicas([replica])
 
 
 def move_node(
@@ -76,7 +76,7 @@ def _move(
     to: JobStatus | ReplicaStatus | NodeState,
     further: Mapping[str, object],
 ) -> None:
-    """The guarded UPDATE of a row that is as its caller saw it; the row is then as it is stored."""
+    """The guarded UPDATE of a row that is as its caller saw it; the row then has what was changed."""
     was = type(to)(getattr(row, column))
     name = f"{row._meta.model_name} {row.pk}"
     if to not in legal[was]:
@@ -84,10 +84,14 @@ def _move(
     seen: dict[str, object] = {column: was.value}
     if not isinstance(row, Node):
         seen["attempt"] = row.attempt
-    moved = type(row)._default_manager.filter(pk=row.pk, **seen).update(**{column: to.value}, **further)
-    if moved != 1:
+    changes = {column: to.value, **further}
+    if type(row)._default_manager.filter(pk=row.pk, **seen).update(**changes) != 1:
         raise StaleTransition(f"{name} is no longer as it was seen: {seen}")
-    row.refresh_from_db()
+    computed = [name for name, value in changes.items() if hasattr(value, "resolve_expression")]
+    for name in changes.keys() - computed:
+        setattr(row, name, changes[name])
+    if computed:
+        row.refresh_from_db(fields=computed)
 
 
 def record(
@@ -126,14 +130,14 @@ def announce_advance(job: Job, began: job_queries.Began, *, now: datetime) -> No
     live.announce(live.JOBS, [event])
 
 
-def announce_replicas(job_id: int) -> None:
-    """Tell the job's page and the pages of machines that rows of replicas changed."""
+def announce_replicas(replicas: Sequence[Replica]) -> None:
+    """Tell their job's page and the pages of their machines that rows of these replicas changed."""
+    job_id = replicas[0].job_id
     Job.objects.filter(pk=job_id).update(revision=F("revision") + 1)
     live.announce(live.job_group(job_id), [live.replicas_changed()])
     live.announce(live.MACHINES, [live.replicas_changed()])
-    nodes = Replica.objects.filter(job_id=job_id, attempt=F("job__attempt")).exclude(node=None)
-    for node_id in nodes.order_by().values_list("node_id", flat=True).distinct():
-        live.announce(live.node_group(str(node_id)), [live.replicas_changed()])
+    for node_id in {replica.node_id for replica in replicas if replica.node_id is not None}:
+        live.announce(live.node_group(node_id), [live.replicas_changed()])
 
 
 def announce_node(node: Node) -> None:

@@ -53,7 +53,7 @@ def on_ack(*, node: Node, command_id: int, refused: str, now: datetime) -> None:
     elif row.kind == "launch":
         move_replica(replica=replica, to=ReplicaStatus.STARTING, now=now)
         return
-    advance(job_id=replica.job_id, now=now)
+    _advance(replica.job, now)
 
 
 @transaction.atomic
@@ -68,7 +68,7 @@ def on_started(*, replica: Replica, pid: int, warm: bool, now: datetime) -> None
     how = " (forked from the warm process)" if warm else ""
     text = f"{fresh.words} started on {fresh.node_name} as process {pid}{how}."
     transitions.record(kind="replica_started", text=text, node=fresh.node, replica=fresh)
-    announce_replicas(fresh.job_id)
+    announce_replicas([fresh])
 
 
 @transaction.atomic
@@ -83,9 +83,9 @@ def on_phase(*, replica: Replica, phase: str, now: datetime) -> None:
             move_replica(replica=fresh, to=ReplicaStatus.STARTING, now=now)
         move_replica(replica=fresh, to=ReplicaStatus.RUNNING, now=now)
     elif phase != PhaseName.LEAVING:
-        announce_replicas(fresh.job_id)
+        announce_replicas([fresh])
         return
-    advance(job_id=fresh.job_id, now=now)
+    _advance(fresh.job, now)
 
 
 @transaction.atomic
@@ -104,7 +104,7 @@ def on_exit(*, replica: Replica, exit_record: Exit, now: datetime) -> None:
         ending = Ending(cause=Cause(fresh.job.cause), code=ending.code, signal=ending.signal)
         message = fresh.job.reason
     _end(fresh, ending, message, now=now)
-    advance(job_id=fresh.job_id, now=now)
+    _advance(fresh.job, now)
 
 
 @transaction.atomic
@@ -115,7 +115,7 @@ def on_unanswered(*, replica: Replica, reason: str, now: datetime) -> None:
         return
     outbox.withdraw_launch(fresh)
     _end(fresh, LOST, reason, now=now)
-    advance(job_id=fresh.job_id, now=now)
+    _advance(fresh.job, now)
 
 
 @transaction.atomic
@@ -130,15 +130,18 @@ def on_lost(*, replica: Replica, reason: str, now: datetime, held: bool = False)
     outbox.withdraw_launch(fresh)
     text, columns = f"{fresh.words} on {fresh.node_name} was given up: {reason}", _columns(LOST, reason)
     move_replica(replica=fresh, to=ReplicaStatus.LOST, now=now, text=text, held=held, **columns)
-    advance(job_id=fresh.job_id, now=now)
+    _advance(fresh.job, now)
 
 
 @transaction.atomic
 def advance(*, job_id: int, now: datetime) -> None:
     """Do what the states of the job's replicas call for, until there is nothing to do."""
-    job = Job.objects.select_for_update().filter(pk=job_id).first()
-    if job is None:
-        return
+    job = _locked_job(job_id)
+    if job is not None:
+        _advance(job, now)
+
+
+def _advance(job: Job, now: datetime) -> None:
     if job.status == JobStatus.RUNNING:
         replacing.note_back(job, now=now)
     for _ in range(MOST_MOVES):
@@ -151,6 +154,7 @@ def advance(*, job_id: int, now: datetime) -> None:
                 end_attempt(job=job, end=end, now=now)
             case Finish() as finish:
                 _finish(job, finish, now)
+                return
             case Relaunch() as relaunch:
                 _relaunch(job, relaunch, now)
             case Leave(asked) as leave:
@@ -232,15 +236,10 @@ def _close_attempt(job: Job, cause: Cause, reason: str, now: datetime) -> None:
     root = decisions.root_cause(gang)
     failed = root if root is not None and root.cause is cause is not Cause.PAUSED else None
     attempt = Attempt.objects.filter(job=job, number=job.attempt, ended_at=None)
+    columns: dict[str, Any] = {"cause": cause.value, "reason": reason, "ended_at": now, "step_reached": job.step}
     if cause is not Cause.PAUSED:  # else it is noted whose node asked for it, if one did
-        attempt.update(failed_on=failed.node_id if failed and failed.is_culprit else None)
-    attempt.update(
-        cause=cause.value,
-        reason=reason,
-        ended_at=now,
-        step_reached=job.step,
-        blame=decisions.blame_in(gang, failed).value if failed else "",
-    )
+        columns["failed_on"] = failed.node_id if failed and failed.is_culprit else None
+    attempt.update(blame=decisions.blame_in(gang, failed).value if failed else "", **columns)
 
 
 def _end(replica: Replica, ending: Ending, message: str, *, now: datetime) -> None:
@@ -275,6 +274,14 @@ def _ending_text(job: Job, end: End) -> str:
 
 def _locked(replica: Replica) -> Replica | None:
     """The replica as it is now, with the row of its job locked."""
-    if not Job.objects.select_for_update().filter(pk=replica.job_id).exists():
-        return None
-    return Replica.objects.select_related("job", "node").filter(pk=replica.pk).first()
+    job = _locked_job(replica.job_id)
+    fresh = Replica.objects.select_related("node").filter(pk=replica.pk).first() if job is not None else None
+    if fresh is not None and job is not None:
+        fresh.job = job
+    return fresh
+
+
+def _locked_job(job_id: int) -> Job | None:
+    """The job with all that its pages are told, its row locked."""
+    locked = Job.objects.select_for_update(of=("self",)).select_related("owner", "cluster")
+    return locked.filter(pk=job_id).first()

@@ -86,7 +86,7 @@ def _written_down(job: Job, part: Part, rows: Sequence[Replica]) -> Replacement:
     entry = Replacement.objects.create(job=job, failed=failed, reason=reason, step_reached=job.step)
     Replica.objects.filter(pk__in=[row.pk for row in rows]).update(replacement=entry)
     transitions.record(kind=EVENT, text=_said(part), job=job, node=failed.node)
-    transitions.announce_replicas(job.pk)
+    transitions.announce_replicas(rows)
     return entry
 
 
@@ -119,7 +119,7 @@ def _launch(job: Job, part: Part, rows: Sequence[Replica], entry: Replacement, n
         text += f", from {origin}"
         _go_back(job, entry, begin)
     transitions.record(kind=EVENT, text=f"{text}.", job=job)
-    transitions.announce_replicas(job.pk)
+    transitions.announce_replicas(rows)
     return ""
 
 

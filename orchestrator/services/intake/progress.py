@@ -82,8 +82,11 @@ def store_facts(said: Sequence[tuple[Replica, Mapping[str, FactValue]]]) -> None
             logger.warning("facts of replica %s are larger than %s bytes and were left out", replica.pk, FACTS_BYTES)
             continue
         Replica.objects.filter(pk=replica.pk).update(facts=known)
-    for job_id in {replica.job_id for replica, _ in said}:
-        announce_replicas(job_id)
+    gangs: dict[int, list[Replica]] = defaultdict(list)
+    for replica, _ in said:
+        gangs[replica.job_id].append(replica)
+    for gang in gangs.values():
+        announce_replicas(gang)
 
 
 def _move(said: Sequence[Said], now: datetime) -> None:

@@ -147,9 +147,11 @@ def _apply(
         resumed_step=begin.step if begin else None,
     )
     nodes = Node.objects.in_bulk({place.node_id for place in planned})
+    gang = []
     # Worker 0 of a gang and the coordinator go first: the others wait for their port.
     for place in sorted(planned, key=lambda replica: (replica.role is not Role.CHIEF, replica.index)):
         row = Replica.objects.create(job=job, attempt=number, lease_s=settings.LEASE_S, **vars(place))
         row.node = nodes[place.node_id]
         launch(row, spec, attempt=attempt, begin=begin, now=now)
-    announce_replicas(job.pk)
+        gang.append(row)
+    announce_replicas(gang)

@@ -62,7 +62,7 @@ def release(silences: Mapping[str, float]) -> None:
                 patience_s = outbox.STUCK_AFTER.total_seconds()
         if lasting_s > patience_s:
             Replica.objects.filter(pk=replica.pk).update(held=False)
-            announce_replicas(replica.job_id)
+            announce_replicas([replica])
 
 
 def tell_jobs(node: Node) -> None:
