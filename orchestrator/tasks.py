@@ -1,6 +1,7 @@
 """Celery's door handles of the control plane: each body is one service call. Sent by name from `enqueue.py`."""
 
 from datetime import UTC, datetime
+from threading import Lock
 
 from celery import shared_task
 from django.conf import settings
@@ -10,12 +11,16 @@ from redis import Redis
 from orchestrator import enqueue
 from orchestrator.services.jobs import dispatch
 
+# Two passes at once would try the same jobs. While one waits here, nobody asks for another.
+_ONE_PASS = Lock()
+
 
 @shared_task(name=enqueue.DISPATCH, ignore_result=True)
 def dispatch_waiting() -> None:
     """Place whatever fits now."""
-    enqueue.dispatch_begins()
-    dispatch.dispatch_waiting(now=datetime.now(UTC))
+    with _ONE_PASS:
+        enqueue.dispatch_begins()
+        dispatch.dispatch_waiting(now=datetime.now(UTC))
 
 
 @shared_task(name=enqueue.ANSWER, ignore_result=True)

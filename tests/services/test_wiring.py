@@ -1,6 +1,8 @@
 """The seams: what really goes to the broker, tasks as door handles, and the sweep's loop."""
 
 import base64
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
@@ -119,6 +121,28 @@ def test_no_pass_is_asked_for_while_redis_is_down_and_the_task_works_all_the_sam
         enqueue.ask_to_dispatch()
     tasks.dispatch_waiting()
     assert (broker, called) == ([], ["waiting"])
+
+
+def test_one_pass_runs_at_a_time_and_the_next_serves_all_who_ask_until_it_begins(redis, monkeypatch):
+    running, going_on, begun = threading.Event(), threading.Event(), []
+
+    def run(**arguments: object) -> None:
+        begun.append(arguments)
+        running.set()
+        assert going_on.wait(10)
+
+    monkeypatch.setattr(dispatch, "dispatch_waiting", run)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(tasks.dispatch_waiting)
+        assert running.wait(10)
+        redis.held.add(enqueue.ASKED_KEY)
+        second = pool.submit(tasks.dispatch_waiting)
+        with pytest.raises(TimeoutError):
+            second.result(timeout=0.1)
+        assert (len(begun), set(redis.held)) == (1, {enqueue.ASKED_KEY})
+        going_on.set()
+        assert first.result(10) is second.result(10) is None
+    assert (len(begun), set(redis.held)) == (2, set())
 
 
 def test_one_turn_of_the_sweep_beats_and_sweeps(monkeypatch):

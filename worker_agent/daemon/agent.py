@@ -140,6 +140,8 @@ class Agent:
                         return
                 case core.ShipStreams(key):
                     self._shipper.add(key, self._journal.spool(key))
+                    if self._core.held[key].has_ended:
+                        self._shipper.finish(key)
                 case core.StartReplica(launch, restored):
                     self._follow_checkpoints(launch)
                     self._uploads.follow(core.key_of(launch), launch.spec)
@@ -149,7 +151,7 @@ class Agent:
                 case core.WriteExit(key, cause, message):
                     self._runner.write_exit(key, cause=cause, message=message)
                 case core.UploadArtifacts(key, launch):
-                    self._shipper.wake()
+                    self._shipper.finish(key)
                     log.info("replica ended", replica=key.replica_id, job=launch.job_id)
                     self._leftovers.add(key, self._journal.folder(key))
                     self._follow_checkpoints(launch)

@@ -93,7 +93,7 @@ class Journal:
         """Delete everything of a replica, and with the last of an attempt the attempt's checkpoints."""
         launch = _read_launch(self.folder(key))
         shutil.rmtree(self.folder(key), ignore_errors=True)
-        if launch is not None:
+        if launch is not None and self.checkpoints(launch).is_dir():
             others = filter(None, map(_read_launch, self._root.glob(f"*-{launch.attempt}")))
             if all(other.job_id != launch.job_id for other in others):
                 shutil.rmtree(self.checkpoints(launch), ignore_errors=True)

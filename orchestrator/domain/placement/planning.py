@@ -79,6 +79,15 @@ class ClusterView:
         """Whose ports are those of this address."""
         return self.machines.get(address, address)
 
+    def with_gang(self, gang: Sequence["PlannedReplica"]) -> "ClusterView":
+        """The same once these processes hold their places."""
+        held: dict[str, set[int]] = {}
+        for each in gang:
+            held.setdefault(each.node_id, set()).update(each.devices)
+        nodes = tuple(replace(node, held=node.held.union(held.get(node.node_id, ()))) for node in self.nodes)
+        ports = {(self.machine_at(each.host), each.port) for each in gang}
+        return replace(self, nodes=nodes, ports_taken=self.ports_taken | ports)
+
 
 @dataclass(frozen=True)
 class PlannedReplica:

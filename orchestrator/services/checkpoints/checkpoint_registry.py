@@ -106,7 +106,7 @@ def to_begin_with(job: Job, spec: JobSpec, *, now: datetime) -> Checkpoint | Not
     One that was completed a moment ago is waited for, and one that was saved for a pause as long as its node is there:
     its agent is sending it.
     """
-    for row in Checkpoint.objects.filter(job=job):
+    for row in Checkpoint.objects.filter(job=job) if job.attempt else ():
         if row.usable and _is_there(row):
             return row
         if not row.usable and (now - row.created_at < STORED_WITHIN or _was_saved_for_a_pause(row)):

@@ -41,7 +41,7 @@ def dispatch_job(*, job_id: int, now: datetime) -> bool:
     """Launch the job if its whole gang has room now; otherwise note what it waits for. True when launched."""
     for _ in range(PLACING_TRIES):
         try:
-            with transaction.atomic():
+            with live.gathered(), transaction.atomic():
                 return _dispatch(job_id, now)
         except IntegrityError:
             logger.info("job %s lost a race for a port and is planned again", job_id)
@@ -56,7 +56,7 @@ def dispatch_waiting(*, now: datetime) -> int:
     nothing else; a shape that had no room is not looked at again. 3. Note what the others wait for, where that is new.
     """
     queue = Queue(now)
-    launched = sum(dispatch_job(job_id=job_id, now=now) for job_id in queue.to_try())
+    launched = queue.launch_what_fits(lambda job_id: dispatch_job(job_id=job_id, now=now))
     for reason, job_ids in queue.news().items():
         for first in range(0, len(job_ids), NOTED_AT_ONCE):
             _note(job_ids[first : first + NOTED_AT_ONCE], reason)
@@ -64,14 +64,16 @@ def dispatch_waiting(*, now: datetime) -> int:
 
 
 def _dispatch(job_id: int, now: datetime) -> bool:
-    job = Job.objects.select_for_update().filter(pk=job_id, status=JobStatus.SUBMITTED.value).first()
+    waiting = Job.objects.filter(pk=job_id, status=JobStatus.SUBMITTED.value).select_related("owner")
+    job = waiting.select_for_update(of=("self",)).first()
     if job is None or (job.not_before is not None and now < job.not_before):
         return False
     # Two gangs of one cluster are placed one after the other: devices have no constraint in the database.
-    cluster = Cluster.objects.select_for_update().get(pk=job.cluster_id)
+    job.cluster = cluster = Cluster.objects.select_for_update().get(pk=job.cluster_id)
     spec = job.typed_spec
     # A port that was taken once is not tried again by this job; a hand-written TF_CONFIG leaves no others to go to.
-    tried = frozenset() if spec.tf_config else frozenset(job.replicas.values_list("host", "port"))
+    replicas = job.replicas.all() if job.attempt and not spec.tf_config else job.replicas.none()
+    tried = frozenset(replicas.values_list("host", "port"))
     view = cluster_view(cluster, ports_avoided=tried, now=now)
     outcome = planning.place(spec, view, port_offset=(job.pk + job.attempt) * PORT_STRIDE)
     begin = checkpoint_registry.to_begin_with(job, spec, now=now)
@@ -82,7 +84,8 @@ def _dispatch(job_id: int, now: datetime) -> bool:
         move_job(job=job, to=JobStatus.FAILED, now=now, text=text, cause=cause, reason=why, waiting_for="")
         return False
     gone = begin.message if isinstance(begin, NotThere) and isinstance(outcome, Placed) else ""
-    reason = fencing.waits_for(job) or gone or why_not(spec, view, outcome) or rehearsed.waits_for
+    fenced = fencing.waits_for(job) if job.attempt else ""
+    reason = fenced or gone or why_not(spec, view, outcome) or rehearsed.waits_for
     if not isinstance(outcome, Placed) or isinstance(begin, NotThere) or reason:
         if job.waiting_for != reason:
             _note([job.pk], reason)
@@ -120,8 +123,8 @@ def _apply(
         text += f" It continues from the checkpoint at step {begin.step}{whose}."
     # Another job's step and metrics are not this one's before it has taken them up.
     own = begin if begin is not None and begin.job_id == job.pk else None
-    # What arrived of the attempt before after its end counts for it as well.
-    Attempt.objects.filter(job=job, number=job.attempt).update(step_reached=job.step)
+    if job.attempt:  # what arrived of the attempt before after its end counts for it as well
+        Attempt.objects.filter(job=job, number=job.attempt).update(step_reached=job.step)
     move_job(
         job=job,
         to=JobStatus.LAUNCHING,

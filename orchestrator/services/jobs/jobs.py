@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 from django.db import transaction
 
-from orchestrator import enqueue
+from orchestrator import enqueue, live
 from orchestrator.domain.gang.decisions import End
 from orchestrator.domain.job.validation import KNOWN_FIELDS
 from orchestrator.domain.lifecycle import TERMINAL_JOB
@@ -35,7 +35,7 @@ def submit_job(*, request: Mapping[str, object] | Checked, by: User) -> Job:
     spec, program, cluster, findings = _accepted(request, by)
     warnings = [f"{finding.what}: {finding.why}" for finding in findings]
     warnings += preflights.warnings_about(spec, by=by, now=datetime.now(UTC))
-    with transaction.atomic():
+    with live.gathered(), transaction.atomic():
         job = _create(spec=spec, cluster=cluster, program=programs.save(program), by=by)
         for warning in dict.fromkeys(warnings):
             transitions.record(kind="preflight", text=f"Found before it started: {warning}.", job=job, actor=by)

@@ -4,7 +4,7 @@
 Nothing is locked here. It says whom to try and what the others are told; who is launched is decided anew under guard.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
@@ -48,9 +48,10 @@ class Queue:
         self._rehearsals = self._read_rehearsals()
         self._tried: set[int] = set()
 
-    def to_try(self) -> Iterator[int]:
-        """The id of each job that may be launched, or whose rehearsal has refused it or is to be begun. Its cluster is
-        looked at again when the caller has tried it."""
+    def launch_what_fits(self, launch: Callable[[int], bool]) -> int:
+        """Have `launch` try, by its id, each job that has room, or whose rehearsal has refused it or is to be begun;
+        how many it has launched. Where one was not, its cluster is looked at again."""
+        launched = 0
         begun: set[str] = set()
         for each in self._waiting:
             room, rehearsed = self._rooms[each.job.cluster_id], self._rehearsals.of(each.job)
@@ -61,10 +62,14 @@ class Queue:
                 is_due = bool(rehearsed.refused) or not (room.was_full(each) or self._reason(each))
             if is_due:
                 self._tried.add(each.job.pk)
-                yield each.job.pk
-                room.has_changed()
+                if launch(each.job.pk):
+                    launched += 1
+                    room.take(each)
+                else:
+                    room.has_changed()
         if begun:
             self._rehearsals = self._read_rehearsals()
+        return launched
 
     def news(self) -> dict[str, list[int]]:
         """What those that were not tried wait for now, and have not been told: the jobs' ids by reason."""
@@ -106,6 +111,12 @@ class Room:
     def has_changed(self) -> None:
         """The next who asks looks at the cluster again."""
         self._view, self._outcomes = None, {}
+
+    def take(self, each: Waiting) -> None:
+        """It has the place that was found for it."""
+        outcome = self.outcome(each)
+        if isinstance(outcome, Placed):
+            self._view, self._outcomes = self.view.with_gang(outcome.replicas), {}
 
     def outcome(self, each: Waiting) -> Outcome:
         """Where the whole gang has a place now, or why it has none."""

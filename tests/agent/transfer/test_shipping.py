@@ -12,7 +12,7 @@ from worker_agent.daemon.transfer.shipping_plan import ACKS_EVERY_S, RESEND_S, W
 from worker_agent.protocol.codec import decode_report
 from worker_agent.protocol.envelope import open_envelope
 from worker_agent.protocol.reports import Records, ack_field
-from worker_agent.replica.spool import Writer
+from worker_agent.replica.spool import Reader, Writer
 
 NODE = "0123456789ab"
 SECRET = b"s" * 32
@@ -246,3 +246,18 @@ def test_whatever_happens_everything_arrives_once_in_order(
         step()
         channel.ingest()
     assert channel.stored.get(FIELD, []) == written
+
+
+def test_what_has_ended_is_not_looked_at_again_and_is_repeated_when_lost(shipping, channel, tmp_path, monkeypatch):
+    write(tmp_path, b"a", b"b")
+    shipping.finish(KEY)
+    assert shipping.step(channel, now=1, clock=0)
+    looks = []
+    read = Reader.read
+    monkeypatch.setattr(Reader, "read", lambda self, **most: looks.append(self) or read(self, **most))
+    assert shipping.step(channel, now=1, clock=0.1)
+    assert looks == []
+    channel.waiting.clear()
+    shipping.step(channel, now=1, clock=RESEND_S + 1)
+    channel.ingest()
+    assert channel.stored[FIELD] == [b"a", b"b"]

@@ -122,6 +122,13 @@ def test_every_file_arrives_although_the_control_plane_was_away(replica: Replica
     assert plane.offers == []
 
 
+def test_of_a_script_that_left_nothing_nothing_is_offered(replica: Replica) -> None:
+    plane = FakeControlPlane()
+    replica.begin()
+    deliver(plane, replica, SCRIPT)
+    assert (plane.offers, plane.taken) == ([], {})
+
+
 def test_a_clock_that_is_off_for_a_while_costs_no_model(replica: Replica) -> None:
     (replica.artifacts / "model.keras").write_bytes(b"weights")
     plane = FakeControlPlane(failures=2, failure=Rejected(401, "The signature is too old."))

@@ -5,6 +5,7 @@ from orchestrator.models import Attempt, Command, Event, Job, Replica
 from orchestrator.queries import restarts
 from orchestrator.services.gang import gang
 from orchestrator.services.jobs import dispatch
+from tests.factories import make_job
 from tests.services.gang.gangs import (
     acknowledge,
     end,
@@ -39,6 +40,24 @@ def test_acknowledged_started_training(now):
     assert Event.objects.filter(
         job=job, text="worker 0 started on node-1 as process 77 (forked from the warm process)."
     )
+
+
+def test_what_a_short_job_costs(now, django_assert_max_num_queries):
+    """Ingest holds the one write transaction of SQLite meanwhile: each query counts."""
+    job = make_job(cluster=make_lab())
+    with django_assert_max_num_queries(29):
+        assert dispatch.dispatch_waiting(now=now) == 1
+    replica = job.replicas.get()
+    with django_assert_max_num_queries(10):
+        acknowledge(replica, now)
+    with django_assert_max_num_queries(7):
+        gang.on_started(replica=replica, pid=77, warm=True, now=now)
+    with django_assert_max_num_queries(14):
+        gang.on_phase(replica=replica, phase="training", now=now)
+    with django_assert_max_num_queries(14):
+        end(replica, Cause.COMPLETED, now, code=0)
+    job.refresh_from_db()
+    assert job.status == JobStatus.SUCCEEDED
 
 
 def test_the_same_news_twice_changes_nothing(now):

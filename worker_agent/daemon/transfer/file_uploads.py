@@ -60,7 +60,7 @@ class _Followed:
     reads: dict[str, int] = field(default_factory=dict)
     due: dict[str, tuple[float, float]] = field(default_factory=dict)
     unasked: dict[str, Found] = field(default_factory=dict)
-    offered: Offer | None = None
+    offered: Offer = field(default_factory=lambda: Offer(files={}))
     wanted: set[str] = field(default_factory=set)
 
 

@@ -132,6 +132,11 @@ class Shipper:
         self._changes.append(partial(self._plan.add, key, spool))
         self.wake()
 
+    def finish(self, key: ReplicaKey) -> None:
+        """The replica has ended: ship the rest of its streams."""
+        self._changes.append(partial(self._plan.finish, key))
+        self.wake()
+
     def drop(self, key: ReplicaKey) -> None:
         """End with a replica's streams."""
         self._changes.append(partial(self._plan.drop, key))

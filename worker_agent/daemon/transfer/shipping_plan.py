@@ -39,7 +39,10 @@ class Channel(Protocol):
 
 @dataclass(slots=True)
 class ShippedStream:
-    """One stream of one replica on its way: `acked` ≤ reader.offset; `last_entry` is what was shipped last."""
+    """One stream of one replica on its way: `acked` ≤ reader.offset; `last_entry` is what was shipped last.
+
+    Of a replica that `has_ended`, `end` is where its stream was found to end.
+    """
 
     key: ReplicaKey
     stream: Stream
@@ -47,6 +50,8 @@ class ShippedStream:
     acked: int = 0
     progress_at: float = 0.0
     last_entry: bytes = b""
+    has_ended: bool = False
+    end: int | None = None
 
 
 class ShippingPlan:
@@ -69,6 +74,11 @@ class ShippingPlan:
             field = ack_field(key.replica_id, key.attempt, stream)
             self._feeds.setdefault(field, ShippedStream(key, stream, Reader(spool / stream)))
         self._acks_read_at = float("-inf")
+
+    def finish(self, key: ReplicaKey) -> None:
+        """The replica has ended, and its last words are in its streams: they are not looked at again once read."""
+        for feed in self._feeds.values():
+            feed.has_ended |= feed.key == key
 
     def drop(self, key: ReplicaKey) -> None:
         """The replica is forgotten."""
@@ -118,12 +128,15 @@ class ShippingPlan:
             feed.reader.offset = feed.acked
 
     def _ship(self, channel: Channel, feed: ShippedStream, *, now: float, clock: float) -> bool:
+        if feed.reader.offset == feed.end:
+            return True
         while feed.reader.offset - feed.acked < WINDOW_BYTES:
             if feed.reader.offset == feed.acked:
                 feed.progress_at = clock
             start = feed.reader.offset
             batch = feed.reader.read(max_records=BATCH_RECORDS, max_bytes=BATCH_BYTES)
             if not batch.records:
+                feed.end = start if feed.has_ended else None
                 return True
             report = Records(
                 node_id=self._node_id,
