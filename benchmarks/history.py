@@ -1,4 +1,4 @@
-"""What a long history costs: an idle sweep and the pages that list things, in ms of CPU.
+"""What a long history costs: an idle sweep and the pages that list or compare things, in ms of CPU.
 
 Ours is an installation with 100,000 ended jobs and 500 nodes of 8 GPUs; the floor is the same sweep and the same pages
 in an empty one, before anything was seeded. SQLite runs in the process that is measured, so its work counts.
@@ -20,6 +20,8 @@ TARGETS = {
     "jobs with a tag": "<= 36",
     "overview": "<= 60",
     "nodes": "<= 100",
+    "20 compared": "<= 300",
+    "their curves": "<= 300",
 }
 
 

@@ -47,6 +47,9 @@ NODES, CLUSTERS, OWNERS = 500, 5, 20
 ORIGINALS = 1000
 SEEDED = (Job, JobMetric, JobTag, Attempt, Replica, Cursor, Command, Event)
 ROUNDS = 9
+# The first of them, with so many points in each of so many curves.
+COMPARED = ",".join(map(str, range(1, 21)))
+CURVE_POINTS, CURVES = 20_000, ("loss", "accuracy", "val_loss", "val_accuracy", "learning_rate")
 APART = timedelta(seconds=30)
 PAGES = {
     "overview": "/",
@@ -55,6 +58,8 @@ PAGES = {
     "jobs by owner": "/jobs/?sort=owner",
     "jobs with a tag": "/jobs/?tag=resnet",
     "nodes": "/nodes/",
+    "20 compared": f"/compare/?jobs={COMPARED}",
+    "their curves": f"/compare/curves/?jobs={COMPARED}",
 }
 GPU = {"utilisation": 50.0, "memory_bytes": 10**9, "temperature": 60.0, "power_w": 200.0}
 SAMPLE = {
@@ -158,6 +163,7 @@ def _seed(number: int, nodes: list[Node]) -> None:
         )
         jobs.append(job)
     _leave(Job.objects.bulk_create(jobs), nodes)
+    _draw(jobs[:20])
     with connection.cursor() as cursor:
         sizes = {model: model.objects.count() for model in SEEDED}
         for model in SEEDED:
@@ -217,6 +223,16 @@ def _leave(jobs: list[Job], nodes: list[Node]) -> None:
         for job in jobs
         for kind in ("job_submitted", "job_launching", "job_running", f"job_{job.status}")
     )
+
+
+def _draw(jobs: list[Job]) -> None:
+    rnd, steps = np.random.default_rng(2), np.arange(CURVE_POINTS, dtype="<i8")
+    for job in jobs:
+        owner = series.Owner(replica_id=job.replicas.get(index=0).pk)
+        times = job.started_at.timestamp() + steps * 0.001
+        series.append(
+            series.Addition(owner, name, series.Curve(steps, times, rnd.random(len(steps)))) for name in CURVES
+        )
 
 
 def _replica(job: Job, index: int, node: Node) -> Replica:

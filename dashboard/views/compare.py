@@ -2,13 +2,13 @@
 
 import difflib
 import io
-import json
 import math
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
+import msgspec
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -18,7 +18,6 @@ from dashboard.requests import SignedIn, chosen
 from dashboard.templatetags.trainyard import figure, metric_name
 from dashboard.views.job.settings import settings_of
 from dashboard.views.job.words import JobRow
-from orchestrator.live import jsonable
 from orchestrator.queries import comparing
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries.rows import Job
@@ -90,11 +89,7 @@ def compare_curves(request: SignedIn) -> HttpResponse:
             for job in jobs
         ]
     }
-    try:
-        text = json.dumps(told, allow_nan=False)
-    except ValueError:
-        text = json.dumps(jsonable(told), allow_nan=False)
-    return HttpResponse(text, content_type="application/json")
+    return HttpResponse(msgspec.json.encode(told), content_type="application/json")
 
 
 def _results(jobs: Sequence[Job]) -> list[Line]:

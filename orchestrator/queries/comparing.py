@@ -1,6 +1,8 @@
 """What the page of compared jobs draws: of each job the series of its leader, all attempts in one, thinned."""
 
+import json
 from collections.abc import Sequence
+from math import isfinite
 
 from orchestrator import series as storage
 from orchestrator.models import Job, Replica
@@ -10,7 +12,8 @@ Columns = dict[str, object]
 
 
 def curves(jobs: Sequence[Job], *, points: int) -> dict[int, dict[str, Columns]]:
-    """By job and name: equally long `steps`, `times` (unix s) and `values`, of about `points` points.
+    """By job and name: equally long `steps`, `times` (unix s, to the ms) and `values` (JSON-safe, to 7 digits, which is
+    more than a chart shows), of about `points` points.
 
     What a later attempt did again takes the place of what the earlier one had done.
     """
@@ -36,7 +39,12 @@ def curves(jobs: Sequence[Job], *, points: int) -> dict[int, dict[str, Columns]]
         thin = storage.thin(curve, points)
         found[job_id][name] = {
             "steps": thin.steps.tolist(),
-            "times": thin.times.tolist(),
-            "values": thin.values.tolist(),
+            "times": thin.times.round(3).tolist(),
+            "values": [_said(value) for value in thin.values.tolist()],
         }
     return found
+
+
+def _said(value: float) -> float | str:
+    """What JSON has no number for, as a word."""
+    return float(f"{value:.7g}") if isfinite(value) else json.dumps(value)

@@ -16,7 +16,7 @@ from django.db.models import Count, Exists, Model, OuterRef, Prefetch, Q, QueryS
 from orchestrator.domain.lifecycle import LIVE_JOB, TERMINAL_JOB
 from orchestrator.domain.loss import loss_name
 from orchestrator.domain.words import storable
-from orchestrator.models import Artifact, Attempt, Event, Job, JobTag, Replica, User
+from orchestrator.models import Artifact, Attempt, Code, Event, Job, JobTag, Replica, User
 from orchestrator.queries import sorting
 from orchestrator.queries.errors import NotFound
 from worker_agent.protocol.job.job_spec import JobSpec
@@ -131,9 +131,10 @@ def _ordered(jobs: QuerySet[Job], order: sorting.Order, *, skip: int, size: int)
 
 
 def many(user: Person, job_ids: Iterable[int]) -> list[Job]:
-    """Those of the jobs that there are, in this order, each once."""
+    """Those of the jobs that there are, in this order, each once, with what their programs are called."""
     wanted = [pk for pk in dict.fromkeys(job_ids) if 0 < pk <= ID_MAX]
-    found = _listed(user).in_bulk(wanted)
+    programs = Prefetch("code", Code.objects.only("filename", "archive"))
+    found = _listed(user).prefetch_related(programs).in_bulk(wanted)
     return [found[pk] for pk in wanted if pk in found]
 
 

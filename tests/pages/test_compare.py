@@ -5,12 +5,14 @@ import zipfile
 from collections.abc import Callable
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from orchestrator import series
 from orchestrator.models import User
-from tests.factories import RECIPE, make_code, make_job, make_replica
+from tests.factories import RECIPE, make_cluster, make_code, make_job, make_replica
 from tests.pages.html import html_of
 from worker_agent.protocol.states import JobStatus
 
@@ -83,3 +85,18 @@ def test_curves_join_the_attempts_of_the_leader(client_of: Browser, member: User
 def test_a_stranger_compares_nothing(client: Client) -> None:
     for name in ("compare", "compare_curves"):
         assert client.get(reverse(name), {"jobs": "1"}).status_code in (302, 401, 403)
+
+
+def test_programs_are_read_only_where_they_differ(
+    client_of: Browser, member: User, django_assert_max_num_queries: Callable[[int], object]
+) -> None:
+    """And all that is asked of twenty jobs is asked at once."""
+    cluster = make_cluster()
+    jobs = [make_job(owner=member, cluster=cluster) for _ in range(20)]
+    client, asked = client_of(member), {"jobs": ",".join(str(job.pk) for job in jobs)}
+    client.get(reverse("compare"), asked)
+    with CaptureQueriesContext(connection) as queries, django_assert_max_num_queries(8):
+        client.get(reverse("compare"), asked)
+    assert not [query for query in queries if '"content"' in query["sql"]]
+    with django_assert_max_num_queries(9):
+        client.get(reverse("compare_curves"), asked)
