@@ -52,6 +52,18 @@ def test_the_loss_is_found_by_its_name(client_of: Browser, member: User) -> None
     assert (row.value, row.metric) == (0.25, "Train/loss")
 
 
+@pytest.mark.parametrize(("step", "said"), [(0, ""), (1, "1 step"), (1200, "1 200 steps")])
+def test_a_job_that_counted_no_steps_says_nothing_of_them(
+    client_of: Browser, member: User, step: int, said: str
+) -> None:
+    make_job(owner=member, status=JobStatus.SUCCEEDED, step=step)
+    page = " ".join(
+        client_of(member).get(reverse("jobs")).content.decode().replace("\N{NARROW NO-BREAK SPACE}", " ").split()
+    )
+    assert "0 steps<" not in page.replace("1 200 steps", "")
+    assert said in page
+
+
 def test_names_stay_text(client_of: Browser, member: User) -> None:
     make_job(owner=member, name=NASTY, waiting_for=NASTY)
     page = client_of(member).get(reverse("jobs"), {"search": NASTY}).content.decode()

@@ -15,7 +15,7 @@ from orchestrator import enqueue, live
 from orchestrator.domain.gang import decisions, pauses
 from orchestrator.domain.gang.decisions import End, Finish, GangFacts, Leave, Relaunch, Replace, Running
 from orchestrator.domain.gang.pauses import EndOthers, Kept
-from orchestrator.domain.gang.reasons import REASON_CHARS, adding, reason_of, sentence_in
+from orchestrator.domain.gang.reasons import REASON_CHARS, ReplicaFacts, adding, reason_of, sentence_in, sentence_of
 from orchestrator.domain.lifecycle import TERMINAL_REPLICA
 from orchestrator.domain.words import storable
 from orchestrator.models import Attempt, Job, Node, Replica, User
@@ -214,7 +214,7 @@ def _finish(job: Job, decision: Finish, now: datetime) -> None:
     how = "is stopped" if status is JobStatus.STOPPED else "failed"
     done = status is JobStatus.SUCCEEDED
     text = "The training completed." if done else f"The job {how}; all its processes have ended."
-    text = f"{text} {reason}".strip()
+    text = text if _is_told(job, reason) else f"{text} {reason}".strip()
     move_job(job=job, to=status, now=now, text=text, cause=decision.cause.value, reason=reason, waiting_for="")
     _close_attempt(job, decision.cause, reason, now)
     enqueue.ask_to_dispatch()
@@ -246,7 +246,7 @@ def _end(replica: Replica, ending: Ending, message: str, *, now: datetime) -> No
     facts = replace(replica_facts(replica), ending=ending, message=message)
     has_served_on = ending.row.node_leaves and replica.job.cause == Cause.PAUSED
     as_meant = ending.saved or has_served_on or ending.row.status is not JobStatus.FAILED
-    text, kind = reason_of(facts), "replica_exited" if as_meant else "replica_failed"
+    text, kind = _event_text(replica, facts), "replica_exited" if as_meant else "replica_failed"
     columns = _columns(ending, message)
     move_replica(replica=replica, to=ReplicaStatus.EXITED, now=now, text=text, kind=kind, **columns)
 
@@ -266,10 +266,30 @@ def _ending_text(job: Job, end: End) -> str:
         return "The training has completed; the processes that served it are ended."
     again = end.restart and end.certain
     gang = gang_facts.present(job)
+    reason = "" if _is_told(job, end.reason) else end.reason
     if all(replica.status in TERMINAL_REPLICA for replica in gang):
-        return adding(end.reason, "So the job is launched again." if again else "")
+        return adding(reason, "So the job is launched again." if again else "") or "All its processes have ended."
     rest = "it" if len(gang) == 1 else "the rest" if again else "the rest of the gang"
-    return adding(end.reason, f"So {rest} is ended{' and the job launched again' if again else ''}.")
+    return adding(reason, f"So {rest} is ended{' and the job launched again' if again else ''}.")
+
+
+def _is_told(job: Job, reason: str) -> bool:
+    """Whether an event has said it: that of a process which ended, or that in which the job began to end."""
+    ended = (reason_of(each) for each in gang_facts.present(job) if each.ending)
+    return reason == job.reason or any(reason == each[:REASON_CHARS] for each in ended)
+
+
+def _event_text(replica: Replica, facts: ReplicaFacts) -> str:
+    """Why it ended: not once more what the job's own event says, nor what it ended of in an attempt before."""
+    said = replica.job.reason
+    if facts.cause in (Cause.STOPPED, Cause.PAUSED) and facts.message in (said, sentence_in(said)):
+        return sentence_of(replace(facts, message=""))
+    ending = {"cause": facts.cause, "exit_code": facts.end.code, "signal": facts.end.signal, "reason": facts.message}
+    alike = Replica.objects.filter(job=replica.job_id, role=replica.role, index=replica.index, **ending)
+    before = alike.filter(attempt__lt=replica.attempt).order_by("attempt").first()
+    if facts.end.row.status is JobStatus.FAILED and before is not None:
+        return f"{sentence_of(replace(facts, message='')).removesuffix('.')} again, as in attempt {before.attempt}."
+    return reason_of(facts)
 
 
 def _locked(replica: Replica) -> Replica | None:

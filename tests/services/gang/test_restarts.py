@@ -106,11 +106,28 @@ def test_a_killed_process_is_no_failure_of_the_program(now):
     job.refresh_from_db()
     reason = "worker 1 on node-2 was killed by signal 9 (SIGKILL)."
     assert (job.status, job.reason) == (JobStatus.RESTARTING, reason)
-    assert job.events.filter(text=f"{reason} So the rest is ended and the job launched again.").exists()
+    assert job.events.filter(text="So the rest is ended and the job launched again.").exists()
     end(first, Cause.STOPPED, later(now, 1), signal=15)
     assert len(launch(job, later(now, 1))) == 2
     (row,) = restarts.of_job(job)
     assert (row.cause, row.counted, row.reason) == (Cause.SIGNAL, False, reason)
+
+
+def test_the_sentence_of_a_failure_stands_once_in_the_history(now):
+    job, killed = make_gang_job(make_lab()), "worker 1 on node-2 was killed by signal 9 (SIGKILL)"
+    for moment in (0, 60):
+        first, second = run(job, later(now, moment))
+        end(second, Cause.SIGNAL, later(now, moment), signal=9, message="The process was killed.")
+        end(first, Cause.STOPPED, later(now, moment), message=f"{killed}.")
+    ends = job.events.exclude(kind__in=("job_launching", "replica_started", "job_running"))
+    once = [f"{killed}.", "So the rest is ended and the job launched again.", "worker 0 on node-1 was stopped."]
+    again = [f"{killed} again, as in attempt 1.", *once[1:]]
+    assert [
+        text for text in ends.order_by("pk").values_list("text", flat=True) if "worker" in text or "So" in text
+    ] == [
+        *once,
+        *again,
+    ]
 
 
 def test_our_sentence_stands_before_the_last_lines_and_only_what_is_left_is_ended(now):
@@ -122,7 +139,11 @@ def test_our_sentence_stands_before_the_last_lines_and_only_what_is_left_is_ende
     job.refresh_from_db()
     reason = "worker 0 on node-1 ended with exit code 3."
     assert job.reason == f"{reason} It has been launched again once, as often as the job allows.{lines}"
-    assert job.events.get(kind="job_restarting").text == f"{reason} So the job is launched again.{lines}"
+    assert job.events.get(kind="job_restarting").text == "So the job is launched again."
+    assert [each.text for each in job.events.filter(kind="replica_failed")] == [
+        f"{reason}{lines}",
+        "worker 0 on node-1 ended with exit code 3 again, as in attempt 1.",
+    ]
 
 
 def test_a_job_of_one_process_has_no_rest(now):
