@@ -6,7 +6,7 @@ from django.urls import include, path
 
 from dashboard.api import agents, checkpoints, health, problems
 from dashboard.api.v1 import api
-from dashboard.views import bulk, compare, jobs, overview, passwords, people, sign_in, tokens
+from dashboard.views import bulk, compare, jobs, overview, passwords, people, points, sign_in, tokens
 from dashboard.views.job import job
 from dashboard.views.machines import cluster_settings, machines, node
 from dashboard.views.new_job import new_job, preflight
@@ -17,7 +17,9 @@ pages = [
     path("", overview.overview, name="overview"),
     path("jobs/", jobs.jobs, name="jobs"),
     path("compare/", compare.compare, name="compare"),
+    path("compare/state/", compare.compare_state, name="compare_state"),
     path("compare/curves/", compare.compare_curves, name="compare_curves"),
+    path("points.csv", points.points, name="points"),
     path("jobs/bulk/", bulk.job_bulk, name="job_bulk"),
     path("jobs/find/", jobs.job_find, name="job_find"),
     path("jobs/new/", new_job.job_new, name="job_new"),

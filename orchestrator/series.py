@@ -28,6 +28,7 @@ UNSORTED = ""
 NAME_CHARS = 200
 NAMES_PER_OWNER = 500
 OWNERS_REMEMBERED = 4096
+PAGE_BLOCKS = 8
 
 _STEP, _NUMBER = np.dtype("<i8"), np.dtype("<f8")
 
@@ -225,6 +226,25 @@ def read(
         return curves
     recent = {key: _pick(curve, curve.times >= since) for key, curve in curves.items()}
     return {key: curve for key, curve in recent.items() if len(curve.steps)}
+
+
+def page(owner: Owner, name: str, *, first: int = 0) -> tuple[list[Curve], int | None]:
+    """The next blocks of a series in order, from the one with id `first` on, and with which to go on; None at its end.
+
+    To be called in one moment (`queries/telemetry.one_moment`), as points are sorted in meanwhile. The newest block may
+    still grow, so the last one of a full page is read again with the next.
+    """
+    (blocks,) = _blocks_of([owner])
+    rows = blocks.filter(name=name, id__gte=first).values_list("id", "count", "payload")[:PAGE_BLOCKS]
+    ids, curves = [], []
+    for block_id, count, payload in rows:
+        ids.append(block_id)
+        curves.append(_unpack(count, payload))
+    if len(ids) == PAGE_BLOCKS:
+        return curves[:-1], ids[-1]
+    for payload in blocks.filter(name=UNSORTED).values_list("payload", flat=True):
+        curves += [curve for said, curve in _curves_in(payload) if said == name]
+    return curves, None
 
 
 def thin(curve: Curve, points: int) -> Curve:

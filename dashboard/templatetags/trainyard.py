@@ -4,6 +4,7 @@ Every page loads this library. The browser's `js/base/format.js` follows the sam
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -43,8 +44,8 @@ def word(status: str) -> str:
 
 @register.filter
 def metric_name(name: str) -> str:
-    """A metric as people say it: val_accuracy is Val accuracy."""
-    text = str(name).replace("_", " ")
+    """A metric as people say it: val_accuracy is Validation accuracy."""
+    text = re.sub(r"^val_", "validation_", str(name)).replace("_", " ")
     return text[:1].upper() + text[1:]
 
 

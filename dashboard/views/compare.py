@@ -23,9 +23,11 @@ from orchestrator.queries import jobs as job_queries
 from orchestrator.queries.rows import Job
 
 MOST = 20
-AXES = (("step", "Step"), ("epoch", "Epoch"), ("elapsed", "Time"), ("examples", "Examples"))
 POINTS = 400
 COLOURS = 8
+COLOURS = 8
+# Of the lines that share a colour, each has its own dashes: lengths on and off.
+DASHES = ((), (8, 4), (2, 3))
 DIFF_LINES = 400
 DIFF_BYTES = 200_000
 FALLS = frozenset({"loss", "error", "mse", "mae", "rmse", "mape", "perplexity", "crossentropy"})
@@ -47,49 +49,92 @@ class Line:
         return [(value, place in self.best, value != self.values[0]) for place, value in enumerate(self.values)]
 
 
+@dataclass(frozen=True)
+class Side:
+    """A job with the colour and the dashes of its lines, and the address of the comparison without it."""
+
+    job: Job
+    colour: int
+    dash: tuple[int, ...]
+    without: str
+
+
 @require_safe
 def compare(request: SignedIn) -> HttpResponse:
     """The page. Its address names the jobs, and may be given to anybody who may see them."""
     asked = list(dict.fromkeys(chosen(request.GET)))
     wanted = asked[:MOST]
-    canonical = ",".join(map(str, wanted))
     if wanted and len(request.GET.getlist("jobs")) > 1 and wanted == asked:
-        return redirect(f"{reverse('compare')}?{urlencode({'jobs': canonical}, safe=',')}")
+        return redirect(_address(wanted))
     jobs = job_queries.many(request.user, wanted)
     found = {job.pk for job in jobs}
-    settings = _settings(jobs)
-    context = {
-        "jobs": [(job, place % COLOURS + 1) for place, job in enumerate(jobs)],
+    context = _table(jobs) | {
         "ids": ",".join(str(job.pk) for job in jobs),
         "missing": [pk for pk in wanted if pk not in found],
         "left_out": len(asked) - len(wanted),
         "most": MOST,
-        "results": _results(jobs),
-        "differing": [line for line in settings if line.differ],
-        "equal": [line for line in settings if not line.differ],
         "diffs": _diffs(jobs),
-        "axes": AXES,
     }
     return render(request, "dashboard/compare/page.html", context)
 
 
 @require_safe
+def compare_state(request: SignedIn) -> HttpResponse:
+    """The table, which changes while the jobs run; the page puts it in the place of the old one."""
+    return render(request, "dashboard/compare/_state.html", _table(_asked(request)))
+
+
+@require_safe
 def compare_curves(request: SignedIn) -> HttpResponse:
-    """The curves of the jobs, and what their x axes need."""
-    jobs = job_queries.many(request.user, chosen(request.GET)[:MOST])
+    """The curves of the jobs, how they are drawn, and what their x axes need."""
+    jobs = _asked(request)
     found = comparing.curves(jobs, points=POINTS)
     told = {
         "jobs": [
             {
-                "id": job.pk,
-                "steps_per_epoch": job.total_steps / job.epochs if job.total_steps and job.epochs else None,
-                "examples_per_step": job.spec.get("global_batch_size") or None,
-                "series": found[job.pk],
+                "id": side.job.pk,
+                "name": side.job.name,
+                "colour": side.colour,
+                "dash": side.dash,
+                "total_steps": side.job.total_steps,
+                "epochs": side.job.epochs,
+                "spec": {"global_batch_size": side.job.spec.get("global_batch_size")},
+                "series": found[side.job.pk],
             }
-            for job in jobs
+            for side in _sides(jobs)
         ]
     }
     return HttpResponse(msgspec.json.encode(told), content_type="application/json")
+
+
+def _asked(request: SignedIn) -> list[Job]:
+    return job_queries.many(request.user, chosen(request.GET)[:MOST])
+
+
+def _address(ids: Iterable[int]) -> str:
+    return f"{reverse('compare')}?{urlencode({'jobs': ','.join(map(str, ids))}, safe=',')}"
+
+
+def _sides(jobs: Sequence[Job]) -> list[Side]:
+    return [
+        Side(
+            job=job,
+            colour=place % COLOURS + 1,
+            dash=DASHES[place // COLOURS],
+            without=_address(other.pk for other in jobs if other is not job),
+        )
+        for place, job in enumerate(jobs)
+    ]
+
+
+def _table(jobs: Sequence[Job]) -> dict[str, object]:
+    settings = _settings(jobs)
+    return {
+        "sides": _sides(jobs),
+        "results": _results(jobs),
+        "differing": [line for line in settings if line.differ],
+        "equal": [line for line in settings if not line.differ],
+    }
 
 
 def _results(jobs: Sequence[Job]) -> list[Line]:

@@ -178,14 +178,20 @@ def _label(key: str, label: str, filters: Filters) -> str:
 
 @require_safe
 def job_find(request: SignedIn) -> JsonResponse:
-    """Jobs and nodes for the palette: the newest jobs with that in their name, then the nodes."""
+    """For the palette: the newest jobs of that name or number, then, but for `only=jobs`, the nodes."""
     search = request.GET.get("q", "")[:SEARCH_CHARS].strip()
     found = job_queries.page(request.user, search=search, limit=FOUND).items
     items = [
-        {"icon": "jobs", "label": job.name, "hint": word(job.status), "href": reverse("job", args=[job.pk])}
+        {
+            "icon": "jobs",
+            "label": job.name,
+            "hint": f"j-{job.pk}, {job.status}",
+            "href": reverse("job", args=[job.pk]),
+            "id": job.pk,
+        }
         for job in found
     ]
-    if search:
+    if search and request.GET.get("only") != "jobs":
         items += [
             {"icon": "node", "label": node.name, "hint": word(node.state), "href": reverse("node", args=[node.pk])}
             for node in machines.find_nodes(request.user, search, limit=FOUND)

@@ -112,6 +112,7 @@ def charted(page: Page, chart: str) -> list[list[str]]:
     card = page.locator(f'[data-chart="{chart}"]')
     if card.locator('[data-tool="table"]').get_attribute("aria-pressed") != "true":
         card.locator('[data-tool="table"]').click()
+        expect(card.locator("table")).to_be_visible()
     return card.locator("tbody tr").evaluate_all(
         "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
     )
@@ -292,7 +293,7 @@ def test_a_chart_is_read_and_zoomed_by_keyboard_and_drawn_before_printing(page: 
 DRAWN = """async (charts) => {
   const { options } = await import(`${charts}/options.js`), { takeTurns } = await import(`${charts}/series.js`);
   const x = [...Array(400).keys()], one = { x, y: x.map(Math.sqrt) }, other = { x, y: x.map((v) => v / 9) };
-  const lines = [one, { ...one }, other, { ...one, dash: true, sparse: true }, { ...one, dash: true, sparse: true }];
+  const dashed = { ...one, dash: [5, 4], sparse: true }, lines = [one, { ...one }, other, dashed, { ...dashed }];
   takeTurns(lines);
   const chart = { all: lines, hidden: new Set(), spec: { x: "step", format: "plain" }, size: () => ({}) };
   const points = options(chart).series[4].points.show;

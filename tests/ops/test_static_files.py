@@ -21,8 +21,6 @@ from dashboard.templatetags import trainyard
 from tests.environment import ROOT, child_environment
 
 SCRIPT_BYTES = 20_480
-# The one page that is over it: charts, log, replicas and files, all live.
-JOB_PAGE_BYTES = 21_504
 PAGES = sorted(
     {
         name
@@ -59,8 +57,7 @@ def test_own_scripts_of_a_page_keep_to_their_budget(folder: Path, page: str) -> 
     asked = {*storage.modules("dashboard/js/base/app.js"), *storage.modules(f"dashboard/{page}")}
     own = [each.removeprefix("/static/") for each in asked if "/vendor/" not in each]
     served = sum((folder / f"{each}.gz").stat().st_size for each in own)
-    allowed = JOB_PAGE_BYTES if page == "js/job/page.js" else SCRIPT_BYTES
-    assert served <= allowed, f"{page}: {served} bytes in {len(own)} scripts"
+    assert served <= SCRIPT_BYTES, f"{page}: {served} bytes in {len(own)} scripts"
 
 
 def test_the_command_needs_no_other_setting(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_the_best_is_marked_and_what_differs_comes_first(client_of: Browser, mem
         ids.append(make_job(owner=member, metrics=metrics, spec={"epochs": epochs}).pk)
     answer = client_of(member).get(reverse("compare"), {"jobs": f"{ids[0]},{ids[1]}"})
     best = {line.label: line.best for line in answer.context["results"]}
-    assert (best["Loss"], best["Val accuracy"], best["Odd"]) == ({1}, {1}, set())
+    assert (best["Loss"], best["Validation accuracy"], best["Odd"]) == ({1}, {1}, set())
     assert [line.label for line in answer.context["differing"]] == ["Epochs"]
     assert answer.context["diffs"] == []
     assert "All run the same program." in html_of(answer)
@@ -78,12 +78,41 @@ def test_curves_join_the_attempts_of_the_leader(client_of: Browser, member: User
     answer = client_of(member).get(reverse("compare_curves"), {"jobs": f"{job.pk},99"})
     (found,) = answer.json()["jobs"]
     assert found["series"] == {"loss": {"steps": [1, 2, 3, 4], "times": [1, 2, 3, 4], "values": [1, 1, "NaN", "NaN"]}}
-    assert (found["steps_per_epoch"], found["examples_per_step"]) == (5.0, 16)
+    assert (found["total_steps"], found["epochs"], found["spec"]) == (10, job.epochs, {"global_batch_size": 16})
+
+
+def test_lines_that_share_a_colour_have_dashes_of_their_own(client_of: Browser, member: User) -> None:
+    ids = ",".join(str(make_job(owner=member).pk) for _ in range(20))
+    told = client_of(member).get(reverse("compare_curves"), {"jobs": ids}).json()["jobs"]
+    assert len({(job["colour"], tuple(job["dash"])) for job in told}) == 20
+    page = html_of(client_of(member).get(reverse("compare"), {"jobs": ids}))
+    assert page.count('stroke-dasharray="8 4"') == 8
+    assert page.count('stroke-dasharray="2 3"') == 4
+    assert "Add job" not in page
+
+
+def test_the_table_is_renewed_while_jobs_run(client_of: Browser, member: User) -> None:
+    job, other = make_job(owner=member, metrics={"loss": 0.5}), make_job(owner=member, metrics={"loss": 0.25})
+    asked = {"jobs": f"{job.pk},{other.pk}"}
+    assert ">0.5000<" in html_of(client_of(member).get(reverse("compare"), asked))
+    job.metrics = {"loss": 0.125}
+    job.save()
+    renewed = html_of(client_of(member).get(reverse("compare_state"), asked))
+    assert renewed.startswith('<div class="ty-card ty-scroll" id="side-by-side"')
+    assert '0.1250<span class="small">best</span>' in renewed
+    assert 'id="count-jobs"' in renewed
+
+
+def test_a_job_is_taken_out_by_a_link_and_the_side_bar_leads_to_the_page(client_of: Browser, member: User) -> None:
+    first, other = make_job(owner=member), make_job(owner=member)
+    page = html_of(client_of(member).get(reverse("compare"), {"jobs": f"{first.pk},{other.pk}"}))
+    assert f'href="{reverse("compare")}?jobs={other.pk}" aria-label="Take {first.name} out"' in page
+    assert f'<a href="{reverse("compare")}" title="Compare"' in html_of(client_of(member).get(reverse("overview")))
 
 
 @pytest.mark.django_db
 def test_a_stranger_compares_nothing(client: Client) -> None:
-    for name in ("compare", "compare_curves"):
+    for name in ("compare", "compare_curves", "compare_state", "points"):
         assert client.get(reverse(name), {"jobs": "1"}).status_code in (302, 401, 403)
 
 

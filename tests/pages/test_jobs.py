@@ -191,7 +191,14 @@ def test_the_palette_finds_jobs_and_nodes(client_of: Browser, member: User) -> N
     node = make_node(name="script-node")
     items = client_of(member).get(reverse("job_find"), {"q": "script"}).json()["items"]
     assert items == [
-        {"icon": "jobs", "label": NASTY, "hint": "Submitted", "href": reverse("job", args=[job.pk])},
+        {
+            "icon": "jobs",
+            "label": NASTY,
+            "hint": f"j-{job.pk}, submitted",
+            "href": reverse("job", args=[job.pk]),
+            "id": job.pk,
+        },
         {"icon": "node", "label": "script-node", "hint": "Ready", "href": reverse("node", args=[node.pk])},
     ]
     assert client_of(member).get(reverse("job_find"), {"q": "zebra"}).json() == {"items": []}
+    assert client_of(member).get(reverse("job_find"), {"q": "script", "only": "jobs"}).json() == {"items": items[:1]}

@@ -1,65 +1,82 @@
-// Jobs side by side: one card per metric, a line per job. The address says by what the lines are drawn; while a job runs,
-// its curves are fetched again as the list of jobs hears of it.
-import { $, $$ } from "./base/dom.js";
+// Jobs side by side: one card per series, a line per job. While a job runs, its curves and the table are fetched again as
+// the list of jobs hears of it.
+import { keep } from "./base/address.js";
+import { $, outdated } from "./base/dom.js";
 import { num } from "./base/format.js";
 import { painter } from "./base/live.js";
+import { refresher } from "./base/parts.js";
 import { feed } from "./base/socket.js";
-import { Chart } from "./charts/chart.js";
+import { copy } from "./base/toast.js";
+import { chooser, knows, placed } from "./charts/axis.js";
+import { addChart } from "./charts/card.js";
+import { known, measureOf, validates } from "./charts/measures.js";
 
 const AGAIN_MS = 3000,
+  FEW = 4,
+  SHORT = 6,
   box = $("[data-compare]"),
-  template = $("#chart-card"),
-  asked = new URLSearchParams(location.search).get("x"),
-  axis = ["epoch", "elapsed", "examples"].includes(asked) ? asked : "step",
-  heads = $$(".p-compare-name"),
   cards = new Map();
 let jobs = [],
+  by = "step",
   timer = 0;
 
-const words = (name) => {
-  const t = name.replaceAll("_", " ");
-  return t.charAt(0).toUpperCase() + t.slice(1);
-};
-// A job's points by the chosen axis; none where it does not say what that needs.
-function placed(job, { steps, times }, first) {
-  if (axis === "elapsed") return times.map((t) => t - first);
-  const by = { step: 1, epoch: job.steps_per_epoch && 1 / job.steps_per_epoch, examples: job.examples_per_step }[axis];
-  return by ? steps.map((s) => s * by) : [];
+// What all names begin with, to the end of a word, where that is much: of many jobs, each is known by the rest.
+function shared(names) {
+  let n = 0;
+  while (names.every((name) => n < name.length && name[n] === names[0][n])) n++;
+  const words = /^.*[-_\s/:]/.exec(names[0].slice(0, n))?.[0] ?? "";
+  return names.length > FEW && words.length > SHORT ? words.length : 0;
 }
 function lines(name) {
-  return jobs.flatMap((job, place) => {
-    const own = job.series[name];
-    if (!own) return [];
-    const first = Math.min(...Object.values(job.series).map((s) => s.times[0]));
-    const x = placed(job, own, first);
-    return [
-      { label: `j-${job.id} ${heads[place]?.textContent.trim() ?? ""}`, s: (place % 8) + 1, x, y: own.values.map(num) },
-    ];
+  const { factor, sparse } = known(measureOf(name)),
+    cut = shared(jobs.map((job) => job.name));
+  return jobs
+    .filter((job) => job.series[name])
+    .map((job) => {
+      const { steps, times, values } = job.series[name],
+        begun = Math.min(...Object.values(job.series).map((s) => s.times[0]));
+      return {
+        label: `j-${job.id} ${cut ? "…" : ""}${job.name.slice(cut)}`,
+        title: job.name,
+        s: job.colour,
+        dash: job.dash.length ? job.dash : undefined,
+        x: placed(steps, times, by, job, begun),
+        y: values.map((v) => num(v) * factor),
+        sparse: sparse || validates(name),
+      };
+    });
+}
+function card(name) {
+  const about = known(measureOf(name)),
+    { title } = about;
+  return addChart(box, {
+    ...about,
+    key: name,
+    title: validates(name) ? `Validation ${title.charAt(0).toLowerCase()}${title.slice(1)}` : title,
+    unit: about.sum ? "one replica" : about.unit,
+    order: 2 * about.order + validates(name),
+    x: by,
+    every: true,
+    sync: "compare",
+    read: () => lines(name),
+    points: box.dataset.points,
+    names: [name],
   });
 }
-const rank = (name) => ["loss", "val_loss"].indexOf(name) + 1 || 9;
-function card(name) {
-  const el = template.content.firstElementChild.cloneNode(true),
-    id = `c-${cards.size}`;
-  el.setAttribute("aria-labelledby", id);
-  Object.assign($("h3", el), { id, textContent: words(name), title: words(name) });
-  $(".ty-legend", el).setAttribute("aria-label", `Jobs in ${words(name)}`);
-  box.append(el);
-  const csv = () => jobs.filter((j) => j.series[name]).map((j) => ({ job: j.id, names: [name] }));
-  cards.set(
-    name,
-    new Chart(el, { key: name, x: axis, every: true, format: "plain", sync: "compare", csv, read: () => lines(name) }),
-  );
-}
 const paint = painter(() => {
-  const names = [...new Set(jobs.flatMap((j) => Object.keys(j.series)))].filter((n) => !n.includes("/"));
-  for (const name of names.sort((a, b) => rank(a) - rank(b) || a.localeCompare(b))) if (!cards.has(name)) card(name);
-  for (const c of cards.values()) c.draw();
-  const silent = jobs.filter((j) => !Object.values(j.series).some((s) => placed(j, s, 0).length));
-  const said = silent.length
-    ? `Not drawn by this axis, or without numbers: ${silent.map((j) => `j-${j.id}`).join(", ")}.`
+  by = axis.of(jobs);
+  for (const name of jobs.flatMap((job) => Object.keys(job.series)))
+    if (!name.includes("/") && !cards.has(name)) cards.set(name, card(name));
+  for (const c of cards.values()) {
+    c.by(by);
+    c.draw();
+  }
+  const silent = jobs.filter((job) => !knows(job, by) || !Object.keys(job.series).length);
+  const note = $("#compare-note");
+  note.hidden = !silent.length;
+  note.textContent = silent.length
+    ? `Not drawn by this axis, or without numbers: ${silent.map((job) => `j-${job.id}`).join(", ")}.`
     : "";
-  $("#compare-note").textContent = said;
 });
 async function load() {
   timer = 0;
@@ -71,12 +88,28 @@ async function load() {
 const plan = () => {
   if (!timer) timer = setTimeout(() => load().catch(plan), AGAIN_MS);
 };
+const axis = box && chooser($("[data-axis]"), paint);
 if (box) {
-  for (const a of $$("#compare-x a")) if (a.dataset.x === axis) a.setAttribute("aria-current", "true");
-  const mine = new Set(box.dataset.compare.split(",").map(Number));
+  const mine = new Set(box.dataset.compare.split(",").map(Number)),
+    renew = refresher(box.dataset.state, { pause: AGAIN_MS });
+  const changed = () => {
+    plan();
+    renew();
+  };
   feed("/ws/jobs/", {
-    snapshot: plan,
-    events: (events) => events.some((e) => e.kind === "job" && mine.has(e.job.id)) && plan(),
+    snapshot: changed,
+    events: (events) => events.some((e) => e.kind === "job" && mine.has(e.job.id)) && changed(),
   });
   load().catch(plan);
+  $("[data-link]").onclick = () => {
+    keep("x", $("[data-axis]").value);
+    copy(location.href, "Link copied", "Anyone who may see these jobs can open it.");
+  };
 }
+const add = $("[data-add]");
+if (add)
+  add.onclick = () =>
+    import("./base/palette.js").then(
+      ({ search }) => search($("#add-job"), [], (hit) => location.assign(`${add.dataset.add}${hit.id}`)),
+      outdated,
+    );

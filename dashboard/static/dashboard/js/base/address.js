@@ -3,5 +3,9 @@ export const asked = new URLSearchParams(location.search);
 
 export function keep(name, value) {
   value ? asked.set(name, value) : asked.delete(name);
-  history.replaceState(null, "", `${location.pathname}${asked.size ? `?${asked}` : ""}${location.hash}`);
+  history.replaceState(
+    null,
+    "",
+    `${location.pathname}${asked.size ? `?${String(asked).replaceAll("%2C", ",")}` : ""}${location.hash}`,
+  );
 }

@@ -2,7 +2,7 @@
 import { $, $$, outdated } from "./dom.js";
 import { localTimes } from "./format.js";
 import { live } from "./live.js";
-import { complain, tendPrinted, toast } from "./toast.js";
+import { copy, tendPrinted } from "./toast.js";
 
 const root = document.documentElement;
 
@@ -50,11 +50,7 @@ addEventListener("click", (e) => {
     back(document.getElementById(d.open), b);
   }
   if ("close" in d) b.closest("dialog")?.close();
-  if (d.copy)
-    navigator.clipboard?.writeText($(d.copy).textContent.trim()).then(
-      () => toast("Copied"),
-      () => complain("Copy failed", "Select the text and copy it by hand."),
-    );
+  if (d.copy) copy($(d.copy).textContent.trim(), "Copied");
 });
 // A pressed button says so until the answer comes, and cannot be pressed twice.
 const press = (buttons, on) => {

@@ -1,5 +1,5 @@
-// Search and commands (Ctrl K): a combobox over a listbox; focus stays in the field. Places come from the side bar,
-// jobs and nodes from the server while one types.
+// Search and commands (Ctrl K), and the search for a job to compare: a combobox over a listbox; focus stays in the field.
+// Places come from the side bar, jobs and nodes from the server while one types.
 import { $, $$, icon, make } from "./dom.js";
 
 const PAUSE_MS = 140,
@@ -7,10 +7,7 @@ const PAUSE_MS = 140,
 
 export function palette(actions) {
   const dialog = document.getElementById("palette");
-  if (!dialog || dialog.open) return;
-  dialog.showModal();
-  const input = $("input", dialog),
-    list = $("ul", dialog);
+  if (!dialog) return;
   const places = $$("a[data-palette]").map((a) => ({
     icon: a.dataset.palette,
     label: a.title,
@@ -23,6 +20,14 @@ export function palette(actions) {
     { icon: "moon", label: "Switch theme", hint: "t", run: actions.theme },
     { icon: "keyboard", label: "Keyboard shortcuts", hint: "?", run: actions.keys },
   );
+  search(dialog, places, (hit) => (hit.href ? location.assign(hit.href) : hit.run()));
+}
+// One of the places, or of what the server finds: [{icon, label, hint, …}].
+export function search(dialog, places, choose) {
+  if (dialog.open) return;
+  dialog.showModal();
+  const input = $("input", dialog),
+    list = $("ul", dialog);
   let found = [],
     hits = [],
     at = 0,
@@ -32,7 +37,7 @@ export function palette(actions) {
   const go = (hit) => {
     if (!hit) return;
     dialog.close();
-    hit.href ? location.assign(hit.href) : hit.run();
+    choose(hit);
   };
   function paint() {
     const q = input.value.trim().toLowerCase();
@@ -42,7 +47,7 @@ export function palette(actions) {
       ...hits.map((hit, i) => {
         const li = make(
           "li",
-          { role: "option", id: `po-${i}`, "aria-selected": String(i === at) },
+          { role: "option", id: `${list.id}-${i}`, "aria-selected": String(i === at) },
           icon(hit.icon),
           make("span", { class: "trunc" }, hit.label),
           make("span", { class: "hint" }, hit.hint),
@@ -62,7 +67,7 @@ export function palette(actions) {
         make(
           "li",
           { role: "option", "aria-selected": "false", "aria-disabled": "true" },
-          `Nothing named “${input.value.trim()}”. Try a job, node or command.`,
+          `Nothing named “${input.value.trim()}”. Try ${dialog.dataset.try}.`,
         ),
       );
     mark();
@@ -70,7 +75,7 @@ export function palette(actions) {
   function mark() {
     for (const [i, li] of $$("li[id]", list).entries()) li.setAttribute("aria-selected", String(i === at));
     hits.length
-      ? input.setAttribute("aria-activedescendant", `po-${at}`)
+      ? input.setAttribute("aria-activedescendant", `${list.id}-${at}`)
       : input.removeAttribute("aria-activedescendant");
     list.children[at]?.scrollIntoView({ block: "nearest" });
   }

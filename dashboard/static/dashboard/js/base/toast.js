@@ -3,6 +3,15 @@ import { $, $$, icon, make } from "./dom.js";
 
 // What went wrong, and what to do.
 export const complain = (title, text) => toast(title, text, "red", "warning");
+// To the clipboard, which a browser grants to a page at a secure address only.
+export async function copy(text, done, more) {
+  try {
+    await navigator.clipboard.writeText(text);
+    toast(done, more);
+  } catch {
+    complain("Copy failed", "The browser does not allow it here. Copy it by hand.");
+  }
+}
 export function toast(title, text = "", tone = "grey", shape = "info") {
   const t = make("div", { class: "ty-toast", "data-tone": tone }, icon(shape), make("strong", {}, title));
   if (text) t.append(make("p", {}, text));

@@ -7,13 +7,11 @@ import { setText } from "../base/live.js";
 import { dotted, options } from "./options.js";
 import { FORMAT, X } from "./scales.js";
 import { band, lower, takeTurns, thin } from "./series.js";
-import { table } from "./table.js";
 
 export const MOST_LINES = 8;
 const DRAWN = 600,
   KEEP = 0.9,
   PAGE = 10;
-const tools = () => import("./tools.js");
 const views = new Map(),
   cards = new Set();
 
@@ -40,7 +38,7 @@ function zoom(sync, view) {
 }
 
 export class Chart {
-  // spec: {key, x: a key of X, format, zero, log, sync, every: no bands, csv() → [{job, names}], read() → [{label, s, x, y, dash, sparse}], starts() → [{x, label}]}
+  // spec: {key, x: a key of X, format, zero, log, sync, every: no bands, points: where all points of the series called `names` are had, read() → [{label, title, s, x, y, dash: [on, off], sparse}], starts() → [{x, label}]}
   constructor(el, spec) {
     Object.assign(this, {
       el,
@@ -55,13 +53,14 @@ export class Chart {
       where: make("span", { class: "at" }),
     });
     this.title = $("h3", el).textContent;
-    this.plot.setAttribute("aria-label", `${this.title} by ${X[spec.x].name.toLowerCase()}`);
     for (const b of $$("[data-tool]", el))
       b.onclick = () => this.set(b.dataset.tool, b.getAttribute("aria-pressed") !== "true");
     const take = {
       screen: () => (document.fullscreenElement ? document.exitFullscreen() : el.requestFullscreen()),
-      png: () => tools().then((t) => t.picture(this), outdated),
-      csv: spec.csv && (() => tools().then((t) => t.points(this.title, spec.csv()), outdated)),
+      png: () => import("./picture.js").then(({ savePicture }) => savePicture(this), outdated),
+      csv:
+        spec.names &&
+        (() => location.assign(`${spec.points}&${new URLSearchParams(spec.names.map((n) => ["name", n]))}`)),
     };
     for (const b of $$("[data-take]", el)) {
       b.onclick = take[b.dataset.take];
@@ -87,6 +86,13 @@ export class Chart {
   }
   zoom(view) {
     zoom(this.spec.sync, view);
+  }
+  // Draws by another axis, whole: where it was zoomed to means nothing there.
+  by(x) {
+    if (x === this.spec.x) return;
+    this.spec.x = x;
+    this.shape = "";
+    views.delete(this.spec.sync);
   }
   size() {
     return { width: this.plot.clientWidth, height: this.plot.clientHeight };
@@ -155,7 +161,7 @@ export class Chart {
       smoothed = this.smooth ? smooth(y) : null;
     const a = view ? Math.max(0, lower(x, view.min) - 1) : 0,
       b = view ? Math.min(x.length, lower(x, view.max) + 2) : x.length;
-    return [y, smoothed].map((v) => v && thin(x.slice(a, b), v.slice(a, b), DRAWN));
+    return [y, smoothed].map((v) => v && thin({ x: x.slice(a, b), y: v.slice(a, b) }, DRAWN));
   }
   columns(drawn) {
     const clean = (v) => (!Number.isFinite(v) || (this.log && v <= 0) ? null : v);
@@ -191,12 +197,17 @@ export class Chart {
           y2: 5,
           stroke: "currentColor",
           "stroke-width": 2.5,
-          ...(l.dash && { "stroke-dasharray": "4 3" }),
+          ...(l.dash && { "stroke-dasharray": l.dash.join(" ") }),
         });
         l.out = make("span", { class: "v" });
         const b = make(
           "button",
-          { type: "button", class: `s${l.s}`, "aria-pressed": String(!this.hidden.has(l.label)), title: l.label },
+          {
+            type: "button",
+            class: `s${l.s}`,
+            "aria-pressed": String(!this.hidden.has(l.label)),
+            title: l.title ?? l.label,
+          },
           svg("svg", { "aria-hidden": "true" }, line),
           make("span", { class: "k trunc" }, l.label),
           l.out,
@@ -264,17 +275,7 @@ export class Chart {
       );
   }
   table() {
-    const old = $(".ty-chart-table", this.el),
-      fresh = table(this);
-    if (old) return old.replaceChildren(fresh);
-    const label = `${this.title}, values`;
-    this.plot.after(
-      make(
-        "div",
-        { class: "ty-scroll ty-chart-table ty-plot", tabindex: 0, role: "region", "aria-label": label },
-        fresh,
-      ),
-    );
+    import("./table.js").then(({ showTable }) => this.rows && showTable(this), outdated);
   }
 }
 const drawEach = (unseen = false) => {

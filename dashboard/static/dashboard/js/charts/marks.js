@@ -1,4 +1,4 @@
-// What is drawn on a plot beside its lines: where attempts begin, and values that were no numbers.
+// What is drawn on a plot beside its lines, see `options.js`: where attempts begin, and values that were no numbers.
 import { css, family } from "./look.js";
 
 const inside = ({ bbox }, x) => x >= bbox.left && x <= bbox.left + bbox.width;

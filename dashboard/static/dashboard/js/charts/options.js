@@ -1,9 +1,8 @@
 // What uPlot is told of a chart: its lines, axes and cursor, and what a drag or a double click does.
 import uPlot from "../../vendor/uPlot.esm.min.js";
+import { outdated } from "../base/dom.js";
 import { css, fade, family } from "./look.js";
-import { crosses, marks } from "./marks.js";
 import { FORMAT, X } from "./scales.js";
-import { DASH } from "./series.js";
 
 const alone = (y) => y.filter(Number.isFinite).length === 1;
 const ROOM = 12;
@@ -21,7 +20,7 @@ function series(chart) {
     const stroke = css(`--ty-s${line.s}`),
       base = {
         show: !chart.hidden.has(line.label),
-        dash: line.turns ?? (line.dash ? DASH : undefined),
+        dash: line.turns ?? line.dash,
         points: { show: dotted(line) && apart, size: 4, fill: stroke, width: 0 },
       };
     if (chart.smooth && !line.sparse) all.push({ ...base, stroke: fade(stroke, 22), width: 1 });
@@ -72,6 +71,18 @@ function select(chart, u) {
   chart.zoom({ min: u.posToVal(left, "x"), max: u.posToVal(left + width, "x") });
 }
 
+// What is drawn beside the lines, of which most charts have nothing: its script comes with the first.
+let beside = null;
+function draw(u, kind, all) {
+  if (!all.length) return;
+  if (beside) beside[kind](u, all);
+  else
+    import("./marks.js").then((module) => {
+      beside = module;
+      u.redraw(false);
+    }, outdated);
+}
+
 export function options(chart) {
   const { spec } = chart,
     starts = () => spec.starts?.() ?? [];
@@ -96,8 +107,8 @@ export function options(chart) {
     axes: axes(chart),
     bands: chart.banded ? [{ series: [1, 3], fill: fade(css("--ty-s1"), 14) }] : [],
     hooks: {
-      drawClear: [(u) => marks(u, starts())],
-      draw: [(u) => crosses(u, chart.bad ?? [])],
+      drawClear: [(u) => draw(u, "marks", starts())],
+      draw: [(u) => draw(u, "crosses", chart.bad)],
       setCursor: [(u) => chart.values(u.cursor.idx)],
       setSelect: [(u) => select(chart, u)],
     },

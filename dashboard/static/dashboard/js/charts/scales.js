@@ -22,6 +22,9 @@ export const FORMAT = {
 };
 const number = { axis: short, wide: 44, edge: 17 };
 const moment = (v) => new Date(v * 1000);
+const TIMES = [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 28_800, 86_400, 172_800, 604_800];
+// How long after the beginning, to the second within the first hour.
+const passed = (v) => (v >= 60 && v < 3600 && v % 60 >= 1 ? `${span(v)} ${Math.floor(v % 60)} s` : span(v));
 // `edge` is the room at the right for half of the last label. Steps are whole. Less than a minute between two ticks needs seconds to tell them apart.
 export const X = {
   step: {
@@ -38,9 +41,9 @@ export const X = {
     name: "Time",
     wide: 60,
     edge: 28,
-    incrs: [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200],
+    incrs: TIMES,
   },
   epoch: { ...number, value: (v) => v.toFixed(1), name: "Epoch" },
-  elapsed: { ...number, value: span, axis: span, name: "Time since the first point", wide: 60, edge: 28 },
+  elapsed: { value: passed, axis: passed, name: "Time", wide: 60, edge: 28, incrs: TIMES },
   examples: { ...number, value: group, name: "Examples" },
 };

@@ -1,9 +1,11 @@
 // Points of series in the page: lines that stay below LIMIT points however many arrive, and the job's store of lines.
 export const LIMIT = 2000;
 
-// Lowest and highest of each bucket, in order; first, last and values that are no numbers survive.
-export function thin(x, y, points) {
-  if (x.length <= points) return { x, y };
+// A line of fewer points, all its columns alike: lowest and highest y of each bucket, in order; first, last and values that
+// are no numbers survive.
+export function thin(line, points) {
+  const { x, y } = line;
+  if (x.length <= points) return line;
   const buckets = Math.max(1, Math.floor(points / 2) - 1),
     size = (x.length - 2) / buckets,
     keep = [0];
@@ -26,20 +28,23 @@ export function thin(x, y, points) {
     keep.push(...[...new Set([low, high, bad])].filter((i) => i >= 0).sort((a, b) => a - b));
   }
   keep.push(x.length - 1);
-  return { x: keep.map((i) => x[i]), y: keep.map((i) => y[i]) };
+  return Object.fromEntries(Object.entries(line).map(([name, column]) => [name, keep.map((i) => column[i])]));
 }
 
+// Points by x, with their values `y`, and when they were said, `t` (unix s), where x is not that.
 export class Line {
   constructor() {
     this.x = [];
     this.y = [];
+    this.t = [];
   }
-  add(xs, ys) {
+  add(xs, ys, ts = xs) {
     for (let i = 0; i < xs.length; i++) {
       if (this.x.length && xs[i] <= this.x[this.x.length - 1]) continue;
       this.x.push(xs[i]);
       this.y.push(ys[i]);
-      if (this.x.length > LIMIT) Object.assign(this, thin(this.x, this.y, LIMIT / 2));
+      this.t.push(ts[i]);
+      if (this.x.length > LIMIT) Object.assign(this, thin({ ...this }, LIMIT / 2));
     }
   }
   get last() {
@@ -105,6 +110,7 @@ export function band(lines, names) {
   ];
 }
 
+// Of a line whose values were measured beside the training: on, off.
 export const DASH = [5, 4];
 const SAMPLES = 64,
   SEEN = 1 / 400;
@@ -126,12 +132,12 @@ function hides(a, b) {
 export function takeTurns(lines) {
   const groups = [];
   for (const line of lines) {
-    const equal = groups.find(([first]) => !first.dash === !line.dash && hides(first, line));
+    const equal = groups.find(([first]) => String(first.dash) === String(line.dash) && hides(first, line));
     equal ? equal.push(line) : groups.push([line]);
   }
   for (const group of groups.filter((g) => g.length > 1))
     for (const [k, line] of group.entries()) {
-      const [on, off] = line.dash ? DASH : [8, 0];
+      const [on, off] = line.dash ?? [8, 0];
       line.turns = [0, (on + off) * k, on, (on + off) * (group.length - k) - on];
     }
 }
@@ -163,16 +169,16 @@ export class Store {
   }
   // What a replica tells. A leader may speak for others: its `step_time_ms/worker 1` is worker 1's, and what it calls
   // `step_time_ms` alone the mean of theirs, which is shown nowhere beside them.
-  tell(name, replica, attempt, xs, ys) {
+  tell(name, replica, attempt, xs, ys, ts) {
     const [, own, role, index] = /^(.+)\/(\w+) (\d+)$/.exec(name) ?? [];
-    if (!own) return this.add(name, replica, attempt, xs, ys);
+    if (!own) return this.add(name, replica, attempt, xs, ys, ts);
     this.means.add(`${own} ${replica}`);
-    this.add(own, `${role}:${index}`, attempt, xs, ys);
+    this.add(own, `${role}:${index}`, attempt, xs, ys, ts);
   }
-  add(name, replica, attempt, xs, ys) {
+  add(name, replica, attempt, xs, ys, ts) {
     const replicas = this.names.get(name) ?? this.names.set(name, new Map()).get(name);
     const attempts = replicas.get(replica) ?? replicas.set(replica, new Map()).get(replica);
-    (attempts.get(attempt) ?? attempts.set(attempt, new Line()).get(attempt)).add(xs, ys);
+    (attempts.get(attempt) ?? attempts.set(attempt, new Line()).get(attempt)).add(xs, ys, ts);
     this.known = null;
   }
   // Lets go of what lies before x, for series by time that only show the recent past.
@@ -184,6 +190,7 @@ export class Store {
           if (n > 60) {
             line.x.splice(0, n);
             line.y.splice(0, n);
+            line.t.splice(0, n);
           }
         }
   }
@@ -191,37 +198,48 @@ export class Store {
     return [...(this.names.get(name)?.keys() ?? [])].filter((r) => !this.means.has(`${name} ${r}`));
   }
   // A replica's attempts as lines, each with the attempt it begins with. What a later one did again takes the place of what
-  // the earlier one had done; one that begins anew is a line of its own.
+  // the earlier one had done, from a joint on; one that begins anew is a line of its own.
   lines(name, replica) {
     const found = [];
     const parts = [...(this.names.get(name)?.get(replica) ?? [])].sort((a, b) => a[0] - b[0]);
-    for (const [n, { x, y }] of parts) {
+    for (const [n, { x, y, t }] of parts) {
       const { run } = this.attempts.get(Math.trunc(n)) ?? {},
         last = found.at(-1);
       if (!x.length || !run) continue;
       if (last?.attempt === run) {
         const cut = lower(last.x, x[0]);
-        Object.assign(last, { x: [...last.x.slice(0, cut), ...x], y: [...last.y.slice(0, cut), ...y] });
-      } else found.push({ attempt: run, x, y });
+        last.x = [...last.x.slice(0, cut), ...x];
+        last.y = [...last.y.slice(0, cut), ...y];
+        last.t = [...last.t.slice(0, cut), ...t];
+        last.joints = [...last.joints.filter((k) => k < cut), cut];
+      } else found.push({ attempt: run, x, y, t, joints: [] });
     }
     return found;
   }
-  // number → {first: its lowest x, run: the attempt that its line begins with}, of the attempts that are shown.
+  // number → {x: its lowest, t: its first moment, run: the attempt that its line begins with}, of the attempts that are
+  // shown.
   get attempts() {
     if (this.known) return this.known;
     const first = new Map();
     for (const replicas of this.names.values())
       for (const attempts of replicas.values())
-        for (const [n, { x }] of attempts)
-          if (x.length) first.set(Math.trunc(n), Math.min(first.get(Math.trunc(n)) ?? Infinity, x[0]));
+        for (const [each, { x, t }] of attempts) {
+          const n = Math.trunc(each),
+            had = first.get(n) ?? { x: Infinity, t: Infinity };
+          if (x.length) first.set(n, { x: Math.min(had.x, x[0]), t: Math.min(had.t, t[0]) });
+        }
     this.known = new Map();
     let run = 0;
     for (const n of [...first.keys()].sort((a, b) => a - b)) {
       if (this.only && n !== this.only) continue;
-      if (!run || first.get(n) <= first.get(run)) run = n;
-      this.known.set(n, { first: first.get(n), run });
+      if (!run || first.get(n).x <= first.get(run).x) run = n;
+      this.known.set(n, { ...first.get(n), run });
     }
     return this.known;
+  }
+  // The moment of the first point that is shown, unix s.
+  get begun() {
+    return Math.min(...[...this.attempts.values()].map(({ t }) => t));
   }
   // Draws one attempt alone, or all (0).
   show(attempt) {
@@ -237,6 +255,6 @@ export class Store {
   starts() {
     return [...this.attempts]
       .filter(([n, { run }]) => n !== run)
-      .map(([n, { first }]) => ({ x: first, label: `Attempt ${n}` }));
+      .map(([n, { x, t }]) => ({ x, t, label: `Attempt ${n}` }));
   }
 }

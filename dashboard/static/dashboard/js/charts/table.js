@@ -1,15 +1,23 @@
-// A chart as a table: a dozen moments of its longest line, and what every line was there.
-import { make } from "../base/dom.js";
+// A chart as a table, loaded when it is first asked for: a dozen moments of its longest line, and what every line was there.
+import { $, make } from "../base/dom.js";
 import { figure } from "../base/format.js";
 import { FORMAT, X } from "./scales.js";
 import { lower } from "./series.js";
 
 const ROWS = 12;
 
-export function table({ all, spec }) {
-  const x = X[spec.x],
-    format = FORMAT[spec.format].value,
-    longest = all.reduce((a, b) => (b.x.length > a.x.length ? b : a), { x: [] }).x;
+// In the place of the chart's plot.
+export function showTable({ el, plot, title, all, spec }) {
+  const old = $(".ty-chart-table", el),
+    fresh = table(all, X[spec.x], FORMAT[spec.format].value);
+  if (old) return old.replaceChildren(fresh);
+  const label = `${title}, values`;
+  plot.after(
+    make("div", { class: "ty-scroll ty-chart-table ty-plot", tabindex: 0, role: "region", "aria-label": label }, fresh),
+  );
+}
+function table(all, x, format) {
+  const longest = all.reduce((a, b) => (b.x.length > a.x.length ? b : a), { x: [] }).x;
   const places = [...Array(ROWS)].map((_, i) => Math.round((i * (longest.length - 1)) / (ROWS - 1)));
   const moments = [...new Set(places)].filter((i) => i >= 0).map((i) => longest[i]);
   const cell = (line, v) => {

@@ -1,75 +1,59 @@
 // Which charts a job has: one card per measure, in a settled order, made as names turn up in the store.
-import { asked, keep } from "../base/address.js";
-import { $, $$, make } from "../base/dom.js";
+import { $, make } from "../base/dom.js";
 import { replicaName } from "../base/format.js";
-import { Chart, MOST_LINES } from "../charts/chart.js";
-import { total } from "../charts/series.js";
+import { placed } from "../charts/axis.js";
+import { addChart, put } from "../charts/card.js";
+import { MOST_LINES } from "../charts/chart.js";
+import { isMetric, known, measureOf } from "../charts/measures.js";
+import { DASH, total } from "../charts/series.js";
 
-const METRIC = 10;
 export const STEP_PART = "step_part/";
-const ACCURACY = /(^|_)(acc|accuracy)$/;
-const KNOWN = {
-  loss: { order: 0, title: "Loss", tools: "log smooth table" },
-  examples_per_s: {
-    order: 20,
-    title: "Examples per second",
-    unit: "all replicas",
-    format: "rate",
-    zero: true,
-    tools: "smooth table",
-    sum: true,
-  },
-  step_time_ms: { order: 21, title: "Step time", unit: "ms", format: "ms", tools: "smooth table" },
-  steps_per_s: { order: 22, title: "Steps per second", format: "rate", zero: true, tools: "smooth table" },
-  ...Object.fromEntries(
-    ["staleness", "staleness_max", "bubble"].map((name) => [name, { order: 24, tools: "smooth table" }]),
-  ),
-  learning_rate: { order: 23, title: "Learning rate", tools: "log table", sparse: true },
-};
+const OF_NODE = { tools: "table", x: "clock", sync: "load" };
 const NODE = {
-  cpu_percent: { order: 40, title: "CPU", unit: "%, per node", format: "percent", zero: true },
-  memory_used_bytes: { order: 41, title: "Memory", unit: "per node", format: "bytes", zero: true },
-  utilisation: { order: 42, title: "GPU load", unit: "%, per GPU", format: "percent", zero: true },
-  memory_bytes: { order: 43, title: "GPU memory", unit: "per GPU", format: "bytes", zero: true },
+  cpu_percent: { ...OF_NODE, order: 40, title: "CPU", unit: "%, per node", format: "percent", zero: true },
+  memory_used_bytes: { ...OF_NODE, order: 41, title: "Memory", unit: "per node", format: "bytes", zero: true },
+  utilisation: { ...OF_NODE, order: 42, title: "GPU load", unit: "%, per GPU", format: "percent", zero: true },
+  memory_bytes: { ...OF_NODE, order: 43, title: "GPU memory", unit: "per GPU", format: "bytes", zero: true },
 };
-const words = (name) => {
-  const t = name.replaceAll("_", " ");
-  return t.charAt(0).toUpperCase() + t.slice(1);
-};
-const base = (name) => (name.startsWith("val_") ? name.slice(4) : name);
 const gpu = (name) => /^gpu(\d+)_(utilisation|memory_bytes)$/.exec(name);
 
-function remember(key, tool, on) {
-  if (tool === "table") return;
-  const had = new Set((asked.get(tool) ?? "").split(",").filter(Boolean));
-  on ? had.add(key) : had.delete(key);
-  keep(tool, [...had].join(","));
-}
-
 // store: training series by step · load: node series by time · placeOf(replica) · nodeNames: Map of id → name
+// told(): the job, null until it was told · axis: by what training is drawn (`chooser`)
 // coming(): whether metrics follow with the end of an epoch · early(): whether first numbers may follow at any moment
 // offered(): whether the page offers to draw printed numbers
-export function jobCharts({ store, load, placeOf, nodeNames, coming, early, offered }) {
+export function jobCharts({ store, load, placeOf, nodeNames, told, axis, coming, early, offered }) {
   const training = $("[data-charts]"),
     machines = $("[data-load]"),
-    slot = make("div", { class: "p-slot", "data-order": METRIC }, "Metrics follow with the end of the first epoch."),
-    template = $("#chart-card"),
+    slot = make(
+      "div",
+      { class: "p-slot", "data-order": known("").order },
+      "Metrics follow with the end of the first epoch.",
+    ),
     cards = new Map();
-  let settled = false;
+  let settled = false,
+    by = "step";
+  const at = (steps, times) => placed(steps, times, by, told(), store.begun);
+  // A line as it is drawn. By time, what passed between two attempts is a gap.
+  function drawn(line, r, factor) {
+    const x = [...at(line.x, line.t)],
+      y = factor === 1 ? [...line.y] : line.y.map((v) => v * factor);
+    if (by === "elapsed")
+      for (const k of line.joints.toReversed()) {
+        x.splice(k, 0, x[k]);
+        y.splice(k, 0, null);
+      }
+    return { attempt: line.attempt, r, x, y };
+  }
   const color = (place) => (place % 8) + 1;
 
   // One line for each replica and, where an attempt began anew, one more, which its name tells.
-  function trained(name, known) {
-    const factor = ACCURACY.test(name) ? 100 : 1,
-      title = known.title ?? words(name);
+  function trained(name, { title, factor, sum, sparse }) {
     const read = (n) =>
       store
         .replicas(n)
         .sort((a, b) => placeOf(a) - placeOf(b))
-        .flatMap((r) =>
-          store.lines(n, r).map((l) => ({ ...l, r, y: factor === 1 ? l.y : l.y.map((v) => v * factor) })),
-        );
-    const all = { own: read(name), validated: known.sum ? [] : read(`val_${name}`) },
+        .flatMap((r) => store.lines(n, r).map((l) => drawn(l, r, factor)));
+    const all = { own: read(name), validated: sum ? [] : read(`val_${name}`) },
       first = Math.min(...[...all.own, ...all.validated].map((l) => l.attempt));
     const runs = [...new Set([...all.own, ...all.validated].map((l) => l.attempt))].sort((a, b) => a - b);
     // What would not fit is left to the choice of one attempt; the latest stays.
@@ -84,7 +68,7 @@ export function jobCharts({ store, load, placeOf, nodeNames, coming, early, offe
       many = several(own);
     const named = (label, { attempt }) => (attempt === first ? label : `${label}, attempt ${attempt}`),
       shade = (l, place, width) => color(place + runs.indexOf(l.attempt) * width);
-    if (known.sum)
+    if (sum)
       return runs.map((attempt) => {
         const parts = own.filter((l) => l.attempt === attempt);
         return {
@@ -98,13 +82,13 @@ export function jobCharts({ store, load, placeOf, nodeNames, coming, early, offe
         ...l,
         label: named(many ? replicaName(l.r) : validated.length ? "Train" : title, l),
         s: many ? shade(l, placeOf(l.r), store.replicas(name).length) : shade(l, 0, 2),
-        sparse: known.sparse,
+        sparse,
       })),
       ...validated.map((l) => ({
         ...l,
         label: named(several(validated) ? `Validation ${replicaName(l.r)}` : "Validation", l),
         s: several(validated) ? shade(l, placeOf(l.r), store.replicas(name).length) : shade(l, 1, 2),
-        dash: true,
+        dash: DASH,
         sparse: true,
       })),
     ];
@@ -126,73 +110,41 @@ export function jobCharts({ store, load, placeOf, nodeNames, coming, early, offe
       .sort((a, b) => a.label.localeCompare(b.label, undefined, { numeric: true }))
       .map((l) => ({ ...l, s: color(place++) }));
   }
-  // Whenever a card comes, its place is the same.
-  function put(el, box) {
-    const { order, chart } = el.dataset,
-      next = [...box.children].find(({ dataset: d }) => +d.order > +order || (+d.order === +order && d.chart > chart));
-    next ? next.before(el) : box.append(el);
-  }
-  function card(key, title, known, x, read, starts) {
-    if (cards.has(key)) return;
-    const el = template.content.firstElementChild.cloneNode(true),
-      id = `c-${cards.size}`,
-      tools = known.tools ?? "table";
-    el.dataset.chart = key;
-    el.dataset.order = known.order;
-    el.setAttribute("aria-labelledby", id);
-    $("h3", el).id = id;
-    $("h3", el).textContent = $("h3", el).title = title;
-    $(".unit", el).textContent = known.unit ?? "";
-    $("[data-tool=table]", el).setAttribute("aria-label", `Show ${title} as a table`);
-    $(".ty-legend", el).setAttribute("aria-label", `Series of ${title}`);
-    for (const b of $$("[data-tool]", el)) if (!tools.includes(b.dataset.tool)) b.remove();
-    put(el, x === "step" ? training : machines);
-    const chart = new Chart(el, {
-      key,
-      x,
-      format: known.format ?? "plain",
-      zero: known.zero,
-      sync: x,
-      read,
-      starts,
-      csv: x === "step" && (() => [{ job: +$("[data-job]").dataset.job, names: [key, `val_${key}`] }]),
-      changed: (tool, on) => remember(key, tool, on),
-    });
-    cards.set(key, chart);
-    for (const tool of ["log", "smooth"])
-      if ((asked.get(tool) ?? "").split(",").includes(key) && chart.has(tool)) chart.set(tool, true);
-  }
+  const card = (box, about) => {
+    if (!cards.has(about.key)) cards.set(about.key, addChart(box, about));
+  };
   return {
     // New names get their card; the rest is drawn where it is seen.
     draw() {
+      if (told()) by = axis.of([told()]);
       for (const name of store.names.keys()) {
         if (name.startsWith(STEP_PART)) continue; // the panel below shows them
-        const key = base(name),
-          known = KNOWN[key] ?? {
-            order: METRIC,
-            unit: ACCURACY.test(key) ? "%" : "",
-            format: ACCURACY.test(key) ? "percent" : "plain",
-            tools: ACCURACY.test(key) ? "smooth table" : "log smooth table",
-          };
-        card(
+        const key = measureOf(name),
+          about = known(key);
+        card(training, {
+          ...about,
           key,
-          known.title ?? words(key),
-          known,
-          "step",
-          () => trained(key, known),
-          () => store.starts(),
-        );
+          unit: about.sum ? "all replicas" : about.unit,
+          x: by,
+          sync: "training",
+          read: () => trained(key, about),
+          starts: () => store.starts().map(({ x, t, label }) => ({ x: at([x], [t])[0], label })),
+          points: training.dataset.points,
+          names: [key, `val_${key}`],
+        });
+        cards.get(key).by(by);
       }
       for (const name of load.names.keys()) {
-        const kind = gpu(name)?.[2] ?? name;
-        if (NODE[kind]) card(`node ${kind}`, NODE[kind].title, NODE[kind], "clock", () => loaded(kind));
+        const kind = gpu(name)?.[2] ?? name,
+          about = NODE[kind];
+        if (about) card(machines, { ...about, key: `node ${kind}`, read: () => loaded(kind) });
       }
       const first = $(".ty-chart", training);
       $("[data-charts-none]").hidden = !!first;
       machines.hidden = !machines.firstChild || (!first && early());
       if (!first && (offered() || (!settled && !early()))) training.classList.remove("is-ahead");
       settled = true;
-      if (!first || !coming() || $(`.ty-chart[data-order="${METRIC}"]`, training)) slot.remove();
+      if (!first || !coming() || [...cards.values()].some((c) => isMetric(c.spec))) slot.remove();
       else if (!slot.parentNode) put(slot, training);
       for (const c of cards.values()) c.draw();
     },

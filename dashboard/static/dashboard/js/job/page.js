@@ -1,15 +1,15 @@
 // The job page, alive: one socket brings a snapshot, then what is newer. Numbers travel in the events; when the state
 // changes, the printed parts are fetched again.
 import { keep } from "../base/address.js";
-import { $, $$, make } from "../base/dom.js";
+import { $, $$, make, outdated } from "../base/dom.js";
 import { bytes, clock, figure, group, localTimes, num, percent, replicaName, span } from "../base/format.js";
 import { painter, say, setText } from "../base/live.js";
 import { refresher, swapAll } from "../base/parts.js";
 import { feed } from "../base/socket.js";
+import { chooser } from "../charts/axis.js";
 import { order, readings, Store } from "../charts/series.js";
 import { jobCharts, STEP_PART } from "./charts.js";
 import { gantt } from "./gantt.js";
-import { logViewer } from "./log.js";
 
 const RECENT_S = 900,
   AFTER_S = 10,
@@ -59,16 +59,23 @@ function lookForPrinted(text) {
 }
 // Whether what was not heard of yet may still be on its way.
 const early = () => !job || (!job.ended_at && !(Date.now() - Date.parse(job.started_at) > QUIET_MS));
-const log = logViewer($(".ty-log"), placeOf),
-  charts = jobCharts({
-    store,
-    load,
-    placeOf,
-    nodeNames,
-    early,
-    offered,
-    coming: () => isRecipe && job && !job.ended_at && (job.epoch < 2 || early() || metricNames().length > 0),
-  });
+// The log's script comes when there is something to tell it, behind the charts. What is told meanwhile waits, in order.
+let viewer;
+function log(tell) {
+  viewer ??= import("./log.js").then(({ logViewer }) => logViewer($(".ty-log"), placeOf));
+  viewer.then(tell, outdated);
+}
+const charts = jobCharts({
+  store,
+  load,
+  placeOf,
+  nodeNames,
+  told: () => job,
+  axis: chooser($("[data-axis]"), () => paint()),
+  early,
+  offered,
+  coming: () => isRecipe && job && !job.ended_at && (job.epoch < 2 || early() || metricNames().length > 0),
+});
 const paint = painter(() => {
   charts.draw();
   figures();
@@ -83,7 +90,7 @@ const renew = refresher(page.dataset.state, {
     readRows();
     showTfConfig(chosen);
     paint();
-    log.replicas(rows().map((r) => r.dataset.replica));
+    log((l) => l.replicas(rows().map((r) => r.dataset.replica)));
     if (!fresh.some((part) => part.id === "job-head")) return;
     for (const name of ["stop", "pause"]) if (!$(`#${name}-button`)) $(`#${name}`)?.close();
   },
@@ -104,7 +111,7 @@ function applyJob(next) {
 function addPoints(event) {
   if (Object.keys(event.series).some((name) => name.startsWith(STEP_PART))) renew();
   for (const [name, s] of Object.entries(event.series))
-    store.tell(name, event.replica, order(event.attempt, event.incarnation), s.steps, s.values.map(num));
+    store.tell(name, event.replica, order(event.attempt, event.incarnation), s.steps, s.values.map(num), s.times);
 }
 // The load of its nodes while the job was there; what they do before and after is not this job's.
 function addLoad(name, node, { times, values }) {
@@ -157,12 +164,13 @@ const feedOfJob = feed(feedPath(), {
     store.clear();
     load.clear();
     for (const [name, views] of Object.entries(data.series))
-      for (const v of views) store.tell(name, v.replica, order(v.attempt, v.incarnation), v.steps, v.values.map(num));
+      for (const v of views)
+        store.tell(name, v.replica, order(v.attempt, v.incarnation), v.steps, v.values.map(num), v.times);
     for (const [node, series] of Object.entries(data.samples))
       for (const [name, s] of Object.entries(series)) addLoad(name, node, s);
     cursors = Object.fromEntries(Object.entries(data.cursors).map(([id, c]) => [id, c.trainer ?? 0]));
     logEnds = { ...data.log_ends };
-    log.reset(data.log);
+    log((l) => l.reset(data.log));
     if (stale) renew();
     paint();
   },
@@ -184,7 +192,7 @@ const feedOfJob = feed(feedPath(), {
         if (e.start > have) return feedOfJob.again();
         if (e.end > have) {
           logEnds[e.replica_id] = e.end;
-          if (!chosen || e.attempt === chosen) log.add(e);
+          if (!chosen || e.attempt === chosen) log((l) => l.add(e));
           addPoints(e);
           lookForPrinted(e.text);
         }
@@ -276,10 +284,10 @@ addEventListener("click", (e) => {
   const of = e.target.closest("[data-log-of]"),
     first = e.target.closest("[data-first-error]");
   if (of) {
-    log.choose(of.dataset.logOf);
+    log((l) => l.choose(of.dataset.logOf));
     showTfConfig(of.dataset.logOf);
   }
-  if (first) log.choose("", true);
+  if (first) log((l) => l.choose("", true));
 });
 gantt(renew);
 localTimes();
