@@ -270,6 +270,8 @@ def test_a_chart_is_read_and_zoomed_by_keyboard_and_drawn_before_printing(page: 
     plot, shown = page.locator('[data-chart="loss"] .ty-plot'), page.locator('[data-chart="loss"] .ty-legend .v').first
     expect(plot.locator("canvas")).to_be_visible()
     plot.focus()
+    page.keyboard.press("Home")
+    expect(page.locator('[data-chart="loss"] .at')).to_have_text(f"Step {loss['steps'][0]}")
 
     def reads_first(after: str) -> bool:
         page.keyboard.press(after)

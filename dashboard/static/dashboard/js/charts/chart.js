@@ -11,7 +11,7 @@ import { band, lower, takeTurns, thin } from "./series.js";
 export const MOST_LINES = 8;
 const DRAWN = 600,
   KEEP = 0.9,
-  PAGE = 10;
+  KEYS = ["ArrowLeft", "ArrowRight", "PageUp", "PageDown", "Home", "End", "+", "=", "-", "0"];
 const views = new Map(),
   cards = new Set();
 
@@ -38,7 +38,8 @@ function zoom(sync, view) {
 }
 
 export class Chart {
-  // spec: {key, x: a key of X, format, zero, log, sync, every: no bands, points: where all points of the series called `names` are had, read() → [{label, title, s, x, y, dash: [on, off], sparse}], starts() → [{x, label}]}
+  // spec: {key, x: a key of X, format, zero, log, sync, every: no bands, read() → [{label, title, s, x, y, dash: [on, off],
+  // sparse}], starts() → [{x, label}], points: where all points of the series called `names` are had, changed(tool, on)}
   constructor(el, spec) {
     Object.assign(this, {
       el,
@@ -72,7 +73,11 @@ export class Chart {
       this.plot.focus({ preventScroll: true });
     };
     this.plot.tabIndex = 0;
-    this.plot.onkeydown = (e) => this.press(e);
+    this.plot.onkeydown = (e) => {
+      if (!KEYS.includes(e.key) || e.ctrlKey || e.metaKey || e.altKey) return;
+      e.preventDefault();
+      import("./keys.js").then(({ press }) => press(this, e.key), outdated);
+    };
     this.plot.onblur = () => this.u?.setCursor({ left: -10, top: -10 });
     new IntersectionObserver(
       (es) => {
@@ -224,33 +229,6 @@ export class Chart {
     );
     this.outs = this.all.map((l) => l.out);
     if (focused >= 0) $$("button", this.key)[focused]?.focus();
-  }
-  // Arrows move the cursor through the points in view, + and − change the view around it, 0 shows everything.
-  press(e) {
-    const x = this.u?.data[0];
-    if (!x?.length || e.ctrlKey || e.metaKey || e.altKey) return;
-    const { min, max } = this.u.scales.x,
-      first = lower(x, min),
-      last = lower(x, max + 1e-9) - 1,
-      at = this.u.cursor.idx ?? last;
-    const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -PAGE, PageDown: PAGE, Home: -x.length, End: x.length }[e.key],
-      scale = { "+": 0.5, "=": 0.5, "-": 2 }[e.key];
-    if (move)
-      this.u.setCursor(
-        {
-          left: this.u.valToPos(x[Math.min(last, Math.max(first, at + move))], "x"),
-          top: this.u.over.clientHeight / 2,
-        },
-        true,
-        true,
-      );
-    else if (scale) {
-      const to = { min: x[at] - (x[at] - min) * scale, max: x[at] + (max - x[at]) * scale };
-      if (to.max > to.min)
-        this.zoom(scale > 1 && to.min <= this.all[0].x[0] && to.max >= this.all[0].x.at(-1) ? null : to);
-    } else if (e.key === "0") this.zoom(null);
-    else return;
-    e.preventDefault();
   }
   at(label) {
     return this.u.series.findIndex((s) => s.label === label);
