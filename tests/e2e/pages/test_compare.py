@@ -60,7 +60,7 @@ def test_a_job_is_found_and_added_and_taken_out_again(page: Page, stack: Stack) 
     page.get_by_role("navigation", name="Main").get_by_role("link", name="Compare").click()
     for name, wanted in ((f"j-{made[0]['id']}", "found-1"), ("found-2", "found-2")):
         page.get_by_role("button", name="Add job").click()
-        page.get_by_role("combobox", name="Search for a job to add").fill(name)
+        page.get_by_role("combobox", name="Add a job by name or number").fill(name)
         expect(page.locator("#add-job-list [aria-selected=true]")).to_contain_text(wanted)
         expect(page.locator("#add-job-list li")).to_have_count(1)
         page.keyboard.press("Enter")
