@@ -55,6 +55,11 @@ def node_group(node_id: str) -> str:
     return f"node.{node_id}"
 
 
+def load_group(node_id: str) -> str:
+    """The group of the pages that show the load of one node."""
+    return f"load.{node_id}"
+
+
 def announce(group: str, events: Sequence[LiveEvent]) -> None:
     """Send `events` to everyone in `group` when the transaction commits (at once outside of one), as one message."""
     if events:

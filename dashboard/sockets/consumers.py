@@ -1,5 +1,8 @@
 """The feeds that pages open: one job, the list of jobs, one node, all machines. `feed.py` says how each one lives."""
 
+import re
+from urllib.parse import parse_qs
+
 from dashboard.sockets.feed import Feed, Receive
 from dashboard.sockets.rights import NO_SUCH_THING
 from orchestrator import live
@@ -11,14 +14,17 @@ LOG_LINES = 500
 EVENTS = 500
 # As many as the list page can show at once.
 LISTED_JOBS = 100
+# More than a page of the list of nodes has.
+SHOWN_NODES = 200
+NODE_ID = re.compile(r"[0-9a-f]{12}")
 
 
 class JobFeed(Feed):
     """`/ws/jobs/<id>/`: everything that the job page shows; `…/attempts/<n>/`: of the log, that attempt alone."""
 
-    def group(self) -> str:
+    def groups(self) -> list[str]:
         """The job's own group."""
-        return live.job_group(self.asked["job_id"])
+        return [live.job_group(self.asked["job_id"])]
 
     def check(self, user: User) -> None:
         """The job exists and is for this person."""
@@ -43,9 +49,9 @@ class JobFeed(Feed):
 class JobsFeed(Feed):
     """`/ws/jobs/`: the newest jobs and how many stand where."""
 
-    def group(self) -> str:
+    def groups(self) -> list[str]:
         """Everybody's list."""
-        return live.JOBS
+        return [live.JOBS]
 
     def snapshot(self, user: User) -> dict[str, object]:
         """Summaries, newest first."""
@@ -57,9 +63,9 @@ class JobsFeed(Feed):
 class NodeFeed(Feed):
     """`/ws/nodes/<id>/`: one node's state and load."""
 
-    def group(self) -> str:
-        """The node's own group."""
-        return live.node_group(self.asked["node_id"])
+    def groups(self) -> list[str]:
+        """The node's own group, and its load."""
+        return [live.node_group(self.asked["node_id"]), live.load_group(self.asked["node_id"])]
 
     def check(self, user: User) -> None:
         """The node exists and is for this person."""
@@ -73,15 +79,20 @@ class NodeFeed(Feed):
 
 
 class MachinesFeed(Feed):
-    """`/ws/machines/`: the state and latest sample of every node."""
+    """`/ws/machines/?nodes=<id>,<id>`: changes of all nodes and holders, the load of those that the page shows."""
 
-    def group(self) -> str:
-        """All nodes."""
-        return live.MACHINES
+    def groups(self) -> list[str]:
+        """All nodes, and the load of these."""
+        return [live.MACHINES, *(live.load_group(node_id) for node_id in self._shown())]
 
     def snapshot(self, user: User) -> dict[str, object]:
-        """Every node, by cluster and name."""
-        return {"nodes": [_node(node) for node in machines.nodes(user)]}
+        """The state of the nodes that the page shows."""
+        shown = machines.nodes(user).filter(pk__in=self._shown()).values_list("pk", "state")
+        return {"nodes": [{"node_id": node_id, "state": state} for node_id, state in shown]}
+
+    def _shown(self) -> list[str]:
+        asked = parse_qs(self.query.decode("latin-1")).get("nodes", [""])[0].split(",")
+        return [node_id for node_id in dict.fromkeys(asked) if NODE_ID.fullmatch(node_id)][:SHOWN_NODES]
 
 
 class Nowhere(Feed):

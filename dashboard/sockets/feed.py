@@ -1,6 +1,6 @@
-"""What every feed does: admit, join the group, send a snapshot, forward events, and end when the right to see ends.
+"""What every feed does: admit, join the groups, send a snapshot, forward events, and end when the right to see ends.
 
-A feed (`consumers.py`) names its group, reads its snapshot and says who may see it. The group is joined before the
+A feed (`consumers.py`) names its groups, reads its snapshot and says who may see it. The groups are joined before the
 snapshot is read, so nothing falls between the two. Whoever cannot keep up, or may have missed something, is closed: its
 page connects again and begins with a fresh snapshot.
 
@@ -13,7 +13,7 @@ import contextlib
 import json
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -51,7 +51,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Feed:
-    """One open page. Subclasses give `group`, `check` and `snapshot`; the latter two run in a thread.
+    """One open page. Subclasses give `groups`, `check` and `snapshot`; the latter two run in a thread.
 
     It is a `rights.Guarded`, and a `Listener` of the layer: `take`, `missed` and `end` never block.
     """
@@ -61,6 +61,7 @@ class Feed:
         self.session: str = scope["cookies"].get(settings.SESSION_COOKIE_NAME, "")
         # What the page's address names.
         self.asked: dict[str, Any] = scope["url_route"]["kwargs"]
+        self.query: bytes = scope["query_string"]
         self._send = send
         self._waiting: deque[str] = deque()
         self._waiting_chars = 0
@@ -76,8 +77,8 @@ class Feed:
 
         return application
 
-    def group(self) -> str:
-        """The group whose events this page gets."""
+    def groups(self) -> Sequence[str]:
+        """The groups whose events this page gets."""
         raise NotImplementedError
 
     def check(self, user: User) -> None:
@@ -123,7 +124,8 @@ class Feed:
         layer: Any = get_channel_layer()
         try:
             await _in_thread(partial(rights.admitted, self))
-            await layer.join(self.group(), self)
+            for group in self.groups():
+                await layer.join(group, self)
             snapshot = await _in_thread(self._snapshot_text)
             return await self._forward(snapshot, receive)
         except rights.SignedOut:
@@ -134,8 +136,9 @@ class Feed:
             logger.warning("a page could not be served live", exc_info=True)
             return TRY_LATER
         finally:
-            with contextlib.suppress(*LAYER_ERRORS):
-                await layer.leave(self.group(), self)
+            for group in self.groups():
+                with contextlib.suppress(*LAYER_ERRORS):
+                    await layer.leave(group, self)
 
     async def _forward(self, snapshot: str, receive: Receive) -> int | None:
         """The snapshot, then what came behind it, until the page goes or is ended."""

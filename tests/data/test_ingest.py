@@ -183,7 +183,7 @@ def test_heartbeats_keep_the_latest_sample_and_every_point(
     ingest.end(NOW)
     load = series.read([series.Owner(node_id=node.pk)])
     assert load[series.Owner(node_id=node.pk), "cpu_percent"].values.tolist() == [0.0, 1.0, 2.0]
-    for group in (live.node_group(node.pk), live.MACHINES, live.job_group(agent.replica.job_id)):
+    for group in (live.load_group(node.pk), live.job_group(agent.replica.job_id)):
         assert [event["kind"] for event in told[group]] == ["sample"]
 
 

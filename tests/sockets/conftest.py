@@ -54,7 +54,8 @@ def page_at(path: str, *, session: str = "", origin: str = f"http://{HOST}", hos
         headers.append((b"origin", origin.encode()))
     if session:
         headers.append((b"cookie", f"{settings.SESSION_COOKIE_NAME}={session}".encode()))
-    scope = {"type": "websocket", "path": path, "query_string": b"", "headers": headers, "subprotocols": []}
+    path, _, query = path.partition("?")
+    scope = {"type": "websocket", "path": path, "query_string": query.encode(), "headers": headers, "subprotocols": []}
     return Page(application, scope)
 
 

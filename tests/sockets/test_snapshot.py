@@ -13,12 +13,13 @@ from orchestrator import live
 from orchestrator.models import Node, Replica, User
 from orchestrator.queries import jobs
 from orchestrator.services.intake import reports
+from orchestrator.services.transitions import move_node
 from tests.factories import make_job, make_node, make_replica
 from tests.sockets.conftest import Opener, Page
 from worker_agent.protocol.codec import encode
 from worker_agent.protocol.records import Log, Points, Progress
 from worker_agent.protocol.reports import Heartbeat, Records, Sample
-from worker_agent.protocol.states import JobStatus
+from worker_agent.protocol.states import JobStatus, NodeState
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -195,15 +196,37 @@ async def test_the_list_follows_jobs(viewer: User, open_page: Opener) -> None:
 
 async def test_node_and_machines_follow_heartbeats(viewer: User, open_page: Opener) -> None:
     node = await database_sync_to_async(make_node)()
-    pages = [await open_page(f"/ws/nodes/{node.pk}/", viewer), await open_page("/ws/machines/", viewer)]
+    pages = [
+        await open_page(f"/ws/nodes/{node.pk}/", viewer),
+        await open_page(f"/ws/machines/?nodes={node.pk}", viewer),
+    ]
     snapshots = [await page.frame() for page in pages]
     assert snapshots[0]["node"]["node_id"] == node.pk
     assert snapshots[0]["samples"] == {node.pk: {}}
-    assert [row["state"] for row in snapshots[1]["nodes"]] == ["ready"]
+    assert snapshots[1]["nodes"] == [{"node_id": node.pk, "state": "ready"}]
     await database_sync_to_async(_beat)(node)
     for page in pages:
         (event,) = [event for event in (await page.frame())["events"] if event["kind"] == "sample"]
         assert (event["node_id"], event["sample"]["cpu_percent"]) == (node.pk, 42.0)
+
+
+async def test_only_the_load_of_nodes_on_the_page_is_sent(viewer: User, open_page: Opener) -> None:
+    shown, other = await database_sync_to_async(make_node)(name="shown"), await database_sync_to_async(make_node)()
+    strange = f"{shown.pk},,x*,{'0' * 12},{shown.pk}&nodes={other.pk}"
+    page, bare = await open_page(f"/ws/machines/?nodes={strange}", viewer), await open_page("/ws/machines/", viewer)
+    assert (await page.frame())["nodes"] == [{"node_id": shown.pk, "state": "ready"}]
+    assert (await bare.frame())["nodes"] == []
+    await database_sync_to_async(_beat)(other)
+    await database_sync_to_async(_beat)(shown)
+    (event,) = (await page.frame())["events"]
+    assert (event["kind"], event["node_id"]) == ("sample", shown.pk)
+    await database_sync_to_async(_leave)(other)
+    assert [each["node_id"] for each in (await bare.frame())["events"]] == [other.pk]
+    assert [each["state"] for each in (await page.frame())["events"]] == ["cordoned"]
+
+
+def _leave(node: Node) -> None:
+    move_node(node=node, to=NodeState.CORDONED, now=timezone.now(), reason="", text="Cordoned.")
 
 
 def _beat(node: Node) -> None:

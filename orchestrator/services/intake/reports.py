@@ -131,7 +131,7 @@ def _store_load(heartbeats: Sequence[tuple[Sender, Heartbeat]], *, now: datetime
     }
     update_rows(Node, latest, columns=["sample", "holding"], same={"last_seen_at": now})
     told = {pk: live.sample_taken(pk, sample=sample, holding=holding) for pk, (sample, holding) in latest.items()}
-    live.announce_each({live.MACHINES: list(told.values())} | {live.node_group(pk): [told[pk]] for pk in told})
+    live.announce_each({live.load_group(pk): [told[pk]] for pk in told})
     at_work = {sender.pk for sender, beat in heartbeats if beat.replicas}
     watched = Replica.objects.filter(node__in=at_work, held=True).values_list("job_id", "node_id").distinct()
     for job_id, node_id in watched:

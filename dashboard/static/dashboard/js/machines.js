@@ -1,15 +1,26 @@
 // Clusters and nodes: loads are written as they arrive; a change of state or holders fetches the printed parts again.
 import { beats, heard } from "./base/beats.js";
-import { $ } from "./base/dom.js";
+import { $, $$ } from "./base/dom.js";
 import { num } from "./base/format.js";
 import { live, say, setText } from "./base/live.js";
-import { refresher } from "./base/parts.js";
+import { refresher, swapAll } from "./base/parts.js";
 import { feed } from "./base/socket.js";
 
 const head = $("[data-machines]");
 let states = new Map();
 
-const refetch = refresher(head.dataset.state);
+// The load of the nodes that stand here is all that is sent of load: where others do, it is asked for anew.
+const address = () => `${head.dataset.machines}?nodes=${$$("tr[data-node]").map((row) => row.dataset.node)}`;
+let shown = address();
+const refetch = refresher(head.dataset.state, {
+  put(parts) {
+    swapAll(parts);
+    if (shown !== address()) {
+      shown = address();
+      machines.again(shown);
+    }
+  },
+});
 const mean = (list) => list.reduce((sum, v) => sum + v, 0) / list.length;
 const whole = (v) => (Number.isFinite(v) ? `${v.toFixed(0)} %` : "–");
 function load(id, sample) {
@@ -28,7 +39,7 @@ function changed(e) {
     say(`${$(`tr[data-node="${e.node_id}"] .row-link`)?.textContent ?? "A node"} is ${e.state}`);
   refetch();
 }
-feed(head.dataset.machines, {
+const machines = feed(shown, {
   snapshot(data) {
     states = new Map(data.nodes.map((n) => [n.node_id, n.state]));
     refetch();

@@ -7,8 +7,7 @@ import { refresher, swapAll } from "./base/parts.js";
 import { feed } from "./base/socket.js";
 
 const PARTS = ["ov-tiles", "ov-attention", "ov-running", "ov-waiting", "ov-machines", "ov-events"];
-const jobs = new Map(),
-  nodes = new Map();
+const jobs = new Map();
 const paint = painter(() => {
   for (const row of $$("#ov-running [data-job]")) {
     const job = jobs.get(+row.dataset.job);
@@ -51,18 +50,6 @@ feed("/ws/jobs/", {
   },
 });
 feed("/ws/machines/", {
-  snapshot(data) {
-    data.nodes.forEach((n) => {
-      const had = nodes.get(n.node_id);
-      if (had && had !== n.state) renew();
-      nodes.set(n.node_id, n.state);
-    });
-  },
-  events(events) {
-    for (const e of events)
-      if (e.kind === "replicas" || (e.kind === "node" && nodes.get(e.node_id) !== e.state)) {
-        if (e.kind === "node") nodes.set(e.node_id, e.state);
-        renew();
-      }
-  },
+  snapshot: renew,
+  events: (events) => events.some((e) => e.kind === "replicas" || e.kind === "node") && renew(),
 });
