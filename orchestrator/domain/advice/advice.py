@@ -147,6 +147,7 @@ def advise(
         best = verdict(wish, order, none).best
         return best.candidate.spec.strategy if best else None
 
+    now = {each.candidate.spec.strategy for each in found.close}
     return Advice(
         level=Level.MEASURED if any(each.measured_ms is not None for each in predictions) else Level.INSTANT,
         workload=workload,
@@ -155,7 +156,7 @@ def advise(
         predictions=tuple(predictions),
         refused=tuple(refused),
         verdict=found,
-        would_change=tuple(changes(winner, cluster, wishes)) if with_changes else (),
+        would_change=tuple(changes(winner, cluster, wishes, now=now)) if with_changes else (),
     )
 
 
@@ -208,7 +209,7 @@ def _inputs(workload: Workload, cluster: Cluster, wishes: Wishes) -> dict[str, o
             for node in sorted(cluster.view.nodes, key=lambda node: node.name)
             for machine in [cluster.machine(node.node_id)]
         ],
-        "calibrated": sorted(f"{strategy} on {device.upper()}" for strategy, device in cluster.calibration.constants),
+        "calibrated": sorted(cluster.calibration.constants),
         "wishes": {
             "global_batch_size": wishes.job.global_batch_size,
             "fixed_batch": wishes.fixed_batch,

@@ -19,6 +19,17 @@ def worth(workload: Workload, candidate: Candidate, *, asked: int) -> float:
     return (1 + asked / noise) / (1 + _from_same_weights(candidate) / noise) if noise else 1.0
 
 
+def noise_scale(*, small: int, small_square: float, large: int, large_square: float) -> float | None:
+    """The gradient noise scale in examples, from the mean square norms of gradients of `small` and `large` batches.
+
+    In a step of several replicas both are there for nothing: before the gradients are summed, and after. Means over
+    many steps: single ones are noise. None where they are so noisy that no scale follows.
+    """
+    signal = (large * large_square - small * small_square) / (large - small)
+    noise = (small_square - large_square) / (1 / small - 1 / large)
+    return noise / signal if signal > 0 and noise > 0 else None
+
+
 def cautions(workload: Workload, candidate: Candidate, *, asked: int) -> Iterator[Remark]:
     """What to know of a layout that computes more examples from the same weights than were asked for."""
     batch, together = candidate.spec.global_batch_size, _from_same_weights(candidate)

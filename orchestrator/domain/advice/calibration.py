@@ -14,10 +14,11 @@ from worker_agent.protocol.records import StepPart
 from worker_agent.protocol.states import DeviceKind, Strategy
 
 Constants = Mapping[str, float]
-Layout = tuple[Strategy, DeviceKind]
+Layout = str
 
 SWEEPS = 2000
 ROUNDS = 6
+SETTLED = 1e-6
 # How strongly the usual constants hold against the runs: hardly, but where these cannot tell two constants apart.
 PRIOR = 1e-3
 # Runs that count for a correction, how many are worth as much as the formula, and how far it may go.
@@ -38,33 +39,41 @@ class Term:
 Formula = Callable[[Constants], Sequence[Term]]
 """The terms of one layout for one model. Queueing makes some of them depend on the constants themselves."""
 
+
+def layout_of(strategy: Strategy, device: DeviceKind) -> Layout:
+    """What has constants of its own: `mirrored on cpu`."""
+    return f"{strategy} on {device}"
+
+
 # compute: what a job costs beside the bare loop; apply: the same of the optimizer; fixed: ms a step; variables: ms a
 # variable; bytes: how much slower than the bare link; rows, rows_fixed: the same of the gathered rows of tables.
-_CPU_BYTES = {"bytes": 1.0, "rows": 1.0}
-USUAL: Mapping[Layout, Constants] = {
-    (Strategy.ONE_DEVICE, DeviceKind.CPU): {"compute": 1.0},
-    (Strategy.MIRRORED, DeviceKind.CPU): {"compute": 1.0, "apply": 1.0, "variables": 0.16, "bytes": 1.0},
-    (Strategy.CENTRAL_STORAGE, DeviceKind.CPU): {"compute": 1.0, "apply": 1.0, "variables": 0.18, "bytes": 0.17},
-    (Strategy.MULTI_WORKER_MIRRORED, DeviceKind.CPU): {
-        "compute": 1.0,
-        "fixed": 1.9,
-        "bytes": 1.5,
-        "rows_fixed": 1.3,
-        "rows": 3.5,
-    },
-    (Strategy.PARAMETER_SERVER, DeviceKind.CPU): {"compute": 1.0, "fixed": 6.8, "variables": 0.23, "bytes": 0.6},
-    (Strategy.TENSOR_PARALLEL, DeviceKind.CPU): {"compute": 1.0, "fixed": 5.0, **_CPU_BYTES},
-    (Strategy.PIPELINE, DeviceKind.CPU): {"compute": 1.0, "fixed": 5.0, **_CPU_BYTES},
-    (Strategy.ONE_DEVICE, DeviceKind.GPU): {"compute": 1.0},
-    (Strategy.MIRRORED, DeviceKind.GPU): {"compute": 1.0, "apply": 1.0, "fixed": 0.1, "bytes": 1.0, "rows": 1.0},
-    (Strategy.CENTRAL_STORAGE, DeviceKind.GPU): {"compute": 1.0, "apply": 1.0, "variables": 0.05, "bytes": 1.0},
-    (Strategy.MULTI_WORKER_MIRRORED, DeviceKind.GPU): {"compute": 1.0, "fixed": 0.2, "bytes": 1.0, "rows": 1.0},
-    (Strategy.PARAMETER_SERVER, DeviceKind.GPU): {"compute": 1.0, "fixed": 6.8, "variables": 0.23, "bytes": 0.6},
-    (Strategy.TENSOR_PARALLEL, DeviceKind.GPU): {"compute": 1.0, "fixed": 1.0, "bytes": 1.0},
-    (Strategy.PIPELINE, DeviceKind.GPU): {"compute": 1.0, "fixed": 1.0, "bytes": 1.0},
+# CPU: fitted on trainings of fourteen models by two processes on one machine. GPU, tensor parallel and pipeline: not
+# measured, a guess of what launches and copies cost.
+_SERVED = {"compute": 1.0, "fixed": 6.8, "variables": 0.23, "bytes": 0.6}
+_ON_CPU: Mapping[Strategy, Constants] = {
+    Strategy.ONE_DEVICE: {"compute": 1.0},
+    Strategy.MIRRORED: {"compute": 1.0, "apply": 1.0, "variables": 0.16, "bytes": 1.0},
+    Strategy.CENTRAL_STORAGE: {"compute": 1.0, "apply": 1.0, "variables": 0.18, "bytes": 0.17},
+    Strategy.MULTI_WORKER_MIRRORED: {"compute": 1.0, "fixed": 1.9, "bytes": 1.5, "rows_fixed": 1.3, "rows": 3.5},
+    Strategy.PARAMETER_SERVER: _SERVED,
+    Strategy.TENSOR_PARALLEL: {"compute": 1.0, "fixed": 5.0, "bytes": 1.0},
+    Strategy.PIPELINE: {"compute": 1.0, "fixed": 5.0, "bytes": 1.0},
 }
-"""Of a cluster that was never calibrated. CPU: fitted on trainings of fourteen models by two processes on one machine.
-GPU, tensor parallel and pipeline: not measured, a guess of what the launches and copies cost."""
+_ON_GPU: Mapping[Strategy, Constants] = {
+    Strategy.ONE_DEVICE: {"compute": 1.0},
+    Strategy.MIRRORED: {"compute": 1.0, "apply": 1.0, "fixed": 0.1, "bytes": 1.0, "rows": 1.0},
+    Strategy.CENTRAL_STORAGE: {"compute": 1.0, "apply": 1.0, "variables": 0.05, "bytes": 1.0},
+    Strategy.MULTI_WORKER_MIRRORED: {"compute": 1.0, "fixed": 0.2, "bytes": 1.0, "rows": 1.0},
+    Strategy.PARAMETER_SERVER: _SERVED,
+    Strategy.TENSOR_PARALLEL: {"compute": 1.0, "fixed": 1.0, "bytes": 1.0},
+    Strategy.PIPELINE: {"compute": 1.0, "fixed": 1.0, "bytes": 1.0},
+}
+USUAL: Mapping[Layout, Constants] = {
+    layout_of(strategy, device): constants
+    for device, table in ((DeviceKind.CPU, _ON_CPU), (DeviceKind.GPU, _ON_GPU))
+    for strategy, constants in table.items()
+}
+"""Of a cluster that was never calibrated."""
 LEAST = {"compute": 0.5, "apply": 0.5}
 """What a constant is at least; 0 for the others."""
 
@@ -73,8 +82,7 @@ LEAST = {"compute": 0.5, "apply": 0.5}
 class Observed:
     """A run that has a prediction: of the formula without any correction, and what its steps took."""
 
-    strategy: Strategy
-    device: DeviceKind
+    layout: Layout
     formula_ms: float
     measured_ms: float
 
@@ -139,7 +147,10 @@ def fitted(layout: Layout, runs: Sequence[tuple[Formula, float]]) -> Constants:
     usual = USUAL[layout]
     constants: Constants = usual
     for _ in range(ROUNDS if runs else 0):
-        constants = _least_squares([(formula(constants), measured) for formula, measured in runs], usual)
+        found = _least_squares([(formula(constants), measured) for formula, measured in runs], usual)
+        if all(abs(found[name] - constants[name]) < SETTLED for name in usual):
+            return found
+        constants = found
     return constants
 
 
@@ -163,7 +174,7 @@ def _least_squares(runs: Sequence[tuple[Sequence[Term], float]], usual: Constant
             best = (_dot(column, left) + weight * usual[name]) / (energy + weight)
             best = max(LEAST.get(name, 0.0), best)
             moved, values[place] = max(moved, abs(best - values[place])), best
-        if moved < 1e-9:
+        if moved < SETTLED:
             break
     return dict(zip(names, values, strict=True))
 
@@ -176,7 +187,7 @@ def corrections(observed: Sequence[Observed]) -> dict[Layout, Correction]:
     """A factor for each layout from runs, the oldest first; only the last ones count. Times are above 0."""
     by_layout: dict[Layout, list[float]] = {}
     for run in observed:
-        by_layout.setdefault((run.strategy, run.device), []).append(log(run.measured_ms / run.formula_ms))
+        by_layout.setdefault(run.layout, []).append(log(run.measured_ms / run.formula_ms))
     return {layout: _correction(ratios[-RUNS_MAX:]) for layout, ratios in by_layout.items()}
 
 

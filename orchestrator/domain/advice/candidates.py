@@ -12,6 +12,7 @@ from math import gcd
 
 import msgspec
 
+from orchestrator.domain.advice.calibration import Layout, layout_of
 from orchestrator.domain.advice.cluster import Cluster
 from orchestrator.domain.advice.sentences import Code, Remark
 from orchestrator.domain.job.batching import BatchPlan, Indivisible, of_spec
@@ -110,6 +111,11 @@ class Candidate:
         return self.split not in (Split.GROUPS, Split.STAGES)
 
     @property
+    def layout(self) -> Layout:
+        """Whose constants it has."""
+        return layout_of(self.spec.strategy, self.device)
+
+    @property
     def is_stale(self) -> bool:
         """Whether its updates come from gradients that are some updates old."""
         return self.split is Split.ONE_WORKER and self.spec.workers > 1
@@ -143,7 +149,7 @@ def candidates(cluster: Cluster, wishes: Wishes) -> tuple[list[Candidate], list[
         why: Refused | None = None
         before = len(found)
         for sizes in _sizes(strategy, cluster.view):
-            answer = _checked(_with(wishes, strategy, sizes), places, wishes)
+            answer = _checked(_with(wishes, strategy, sizes), places, wishes.recipe)
             if isinstance(answer, Candidate):
                 found += [answer, *_with_more_examples(answer, places, wishes)]
             else:
@@ -151,6 +157,11 @@ def candidates(cluster: Cluster, wishes: Wishes) -> tuple[list[Candidate], list[
         if len(found) == before and why:
             refused.append(why)
     return found, refused
+
+
+def layout_of_job(spec: JobSpec, cluster: Cluster, recipe: RecipeInfo | None = None) -> Candidate | Refused:
+    """A job as it stands, to be predicted: where it would be on the idle cluster, or why it cannot run."""
+    return _checked(spec, _Places(cluster.idle), recipe)
 
 
 def waits_for_room(candidate: Candidate, cluster: Cluster) -> bool:
@@ -187,14 +198,14 @@ def _with_more_examples(candidate: Candidate, places: _Places, wishes: Wishes) -
     larger = wishes.job.global_batch_size * replicas
     if wishes.fixed_batch or replicas == 1 or larger > (FIELDS["global_batch_size"].high or larger):
         return
-    answer = _checked(msgspec.structs.replace(candidate.spec, global_batch_size=larger), places, wishes)
+    answer = _checked(msgspec.structs.replace(candidate.spec, global_batch_size=larger), places, wishes.recipe)
     if isinstance(answer, Candidate):
         yield answer
 
 
-def _checked(spec: JobSpec, places: _Places, wishes: Wishes) -> Candidate | Refused:
+def _checked(spec: JobSpec, places: _Places, recipe: RecipeInfo | None) -> Candidate | Refused:
     """1. What a request is refused for; 2. the batch; 3. the place."""
-    for field, sentence in [*refusals(spec, wishes.recipe), *refusals_in(spec, places.view)]:
+    for field, sentence in [*refusals(spec, recipe), *refusals_in(spec, places.view)]:
         return Refused(spec, Remark(Code.RULE, {"field": field, "sentence": sentence}))
     if STRATEGIES[spec.strategy].split is Split.CORES:
         return Refused(spec, Remark(Code.NOT_PREDICTED))

@@ -1,6 +1,6 @@
 """What would change the verdict: one input is moved until another strategy wins, all others stay as they are."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -37,9 +37,11 @@ class Knob:
     most: float = inf
 
 
-def changes(winner: Winner, cluster: Cluster, wishes: Wishes) -> list[Remark]:
-    """For each input and direction the nearest value from which on another strategy wins, as far as one was found."""
-    now = winner(cluster, wishes)
+def changes(winner: Winner, cluster: Cluster, wishes: Wishes, *, now: Collection[Strategy]) -> list[Remark]:
+    """For each input and direction the nearest value from which on another strategy wins, as far as one was found.
+
+    `now` are the strategies that are best, or too close to it to tell: that one of them wins instead says nothing.
+    """
     found = []
     for knob in _knobs(cluster, wishes):
         for up in (True, False):
@@ -48,18 +50,18 @@ def changes(winner: Winner, cluster: Cluster, wishes: Wishes) -> list[Remark]:
                 found.append(change)
     if wishes.staleness is Staleness.REFUSED:
         other = winner(cluster, replace(wishes, staleness=Staleness.ALLOWED))
-        if other not in (now, None):
+        if other is not None and other not in now:
             found.append(Remark(Code.STALE_CHANGE, {"knob": "staleness", "strategy": other, "label": label(other)}))
     return found
 
 
-def _border(knob: Knob, now: Strategy | None, winner: Winner, *, up: bool) -> Remark | None:
+def _border(knob: Knob, now: Collection[Strategy], winner: Winner, *, up: bool) -> Remark | None:
     """1. In doublings until the winner changes; 2. in halves between the last two."""
     same, other, new = 1.0, None, None
     for doubling in range(1, DOUBLINGS + 1):
         factor = 2.0**doubling if up else 0.5**doubling
         new = _asked(knob, winner, factor)
-        if new not in (now, None):
+        if new is not None and new not in now:
             other = factor
             break
         same = factor
@@ -68,10 +70,10 @@ def _border(knob: Knob, now: Strategy | None, winner: Winner, *, up: bool) -> Re
     for _ in range(0 if knob.is_whole else HALVINGS):
         middle = (same * other) ** 0.5
         between = _asked(knob, winner, middle)
-        if between in (now, None):
+        if between is None or between in now:
             same = middle
         else:
-            other, new = middle, between or new
+            other, new = middle, between
     figures: dict[str, Figure] = {
         "knob": knob.name,
         "what": knob.what,

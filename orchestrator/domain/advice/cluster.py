@@ -75,6 +75,9 @@ class Machine:
         checked("a machine", {**memory, "flops_per_s": self.flops_per_s})
 
 
+_UNKNOWN = Machine()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     """Nodes, what each can do (by node id), how they are linked, and what was learnt from trainings on them.
@@ -98,7 +101,7 @@ class Cluster:
 
     def machine(self, node_id: str) -> Machine:
         """What a node can do; a node that nothing is known of is like the probed one."""
-        return self.machines.get(node_id, Machine())
+        return self.machines.get(node_id, _UNKNOWN)
 
     def place_of(self, seat: PlannedReplica) -> str:
         """The machine on which a process runs."""

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import sqrt
 from statistics import median
 
-from orchestrator.domain.advice.calibration import Correction, parts_ms, step_ms
+from orchestrator.domain.advice.calibration import Calibration, Correction, Formula, Layout, fitted, parts_ms, step_ms
 from orchestrator.domain.advice.candidates import Candidate
 from orchestrator.domain.advice.cluster import LOSSES_PER_DAY, Cluster
 from orchestrator.domain.advice.costs import Situation, input_ms, situation, terms
@@ -83,7 +84,7 @@ def predict(workload: Workload, cluster: Cluster, candidate: Candidate, timings:
     model computes."""
     candidate, memory = fitting(workload, cluster, candidate)
     found = situation(workload, cluster, candidate)
-    layout = candidate.spec.strategy, candidate.device
+    layout = candidate.layout
     constants, factor = cluster.calibration.of(layout), cluster.calibration.factor(layout)
     needed = terms(found, constants)
     formula = step_ms(needed, constants)
@@ -114,6 +115,24 @@ def predict(workload: Workload, cluster: Cluster, candidate: Candidate, timings:
         correction=cluster.calibration.corrections.get(layout),
         measured_ms=measured,
     )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training that a calibration learns from: its model, its layout, and what its steps took, in ms (above 0)."""
+
+    workload: Workload
+    candidate: Candidate
+    step_ms: float
+
+
+def calibrated(cluster: Cluster, runs: Sequence[Trained]) -> Calibration:
+    """The constants of each layout that was trained, without any correction."""
+    by_layout: dict[Layout, list[tuple[Formula, float]]] = {}
+    for run in runs:
+        found = situation(run.workload, cluster, run.candidate)
+        by_layout.setdefault(run.candidate.layout, []).append((partial(terms, found), run.step_ms))
+    return Calibration({layout: fitted(layout, own) for layout, own in by_layout.items()})
 
 
 def preemptible(cluster: Cluster, candidate: Candidate) -> int:

@@ -11,6 +11,7 @@ from orchestrator.domain.advice.memory import NEAR
 from orchestrator.domain.advice.prediction import Prediction, preemptible
 from orchestrator.domain.advice.sentences import Code, Remark
 from orchestrator.domain.advice.workload import Basis
+from orchestrator.domain.words import counted
 from worker_agent.protocol.job.gang_shape import replicas_in_sync
 from worker_agent.protocol.job.strategies import STRATEGIES, label
 from worker_agent.protocol.job.strategy_row import Split
@@ -54,6 +55,8 @@ def reasons(each: Prediction, single: Prediction | None) -> Iterator[Remark]:
         figures = {"part_share": share(StepPart.INPUT), "examples": each.candidate.batch.per_worker}
         yield Remark(Code.INPUT_BOUND, figures)
     yield from _small_batch(each, single)
+    if single and single.memory.refusal and not each.candidate.holds_whole_model:
+        yield Remark(Code.DIVIDED, single.memory.refusal.figures)
     if each.candidate.spec.accumulation > 1:
         yield Remark(Code.ACCUMULATED, {"parts": each.candidate.spec.accumulation})
     if each.correction:
@@ -83,7 +86,8 @@ def cautions(each: Prediction, wishes: Wishes) -> Iterator[Remark]:
         yield Remark(Code.STALE, {"updates": candidate.spec.workers - 1})
     if machines := preemptible(found.cluster, candidate):
         code = Code.LOSSES_STOP_ONE if STRATEGIES[candidate.spec.strategy].coordinated else Code.LOSSES_STOP_ALL
-        yield Remark(code, {"machines": machines, "lost_share": 1 - each.goodput})
+        named = counted(machines, "preemptible machine")
+        yield Remark(code, {"machines": machines, "preemptible": named, "lost_share": 1 - each.goodput})
     yield from _shared_cores(each)
     if waits_for_room(candidate, found.cluster):
         yield Remark(Code.BUSY)

@@ -37,6 +37,7 @@ class Code(StrEnum):
     INPUT_BOUND = "input_bound"
     SMALL_BATCH = "small_batch"
     ACCUMULATED = "accumulated"
+    DIVIDED = "divided"
     CORRECTED = "corrected"
     MEASURED = "measured"
     # What to know before it is taken.
@@ -109,6 +110,7 @@ SENTENCES: Mapping[Code, str] = {
     Code.INPUT_BOUND: "{part_share} of a step waits for input: one process prepares {examples} examples for it.",
     Code.SMALL_BATCH: "A replica computes {batch} examples at once; each costs {times} × as much as in a full batch.",
     Code.ACCUMULATED: "It fits because each replica computes its batch in {parts} parts.",
+    Code.DIVIDED: "It divides the model. Undivided it needs {needs_bytes}, and {node} has {has_bytes}.",
     Code.CORRECTED: "Corrected by {factor} ×: {runs} earlier runs took {ratio} × what the formula said.",
     Code.MEASURED: "The mean of the formula ({formula_ms}) and a short measurement ({measured_ms}).",
     Code.USUAL_CONSTANTS: "No training on this cluster has calibrated {label}: the figure rests on usual constants.",
@@ -119,10 +121,8 @@ SENTENCES: Mapping[Code, str] = {
     Code.NEAR_MEMORY: "It fills {memory_share} of a memory, by estimate.",
     Code.MEMORY_UNKNOWN: "How much memory these machines have is unknown, so it may not fit.",
     Code.STALE: "A gradient is about {updates} updates old when it is applied; results differ from run to run.",
-    Code.LOSSES_STOP_ALL: "Each loss of one of its {machines} preemptible machines stops the gang: {lost_share} of the "
-    "time.",
-    Code.LOSSES_STOP_ONE: "{machines} of its machines are preemptible, but a lost worker stops only itself: "
-    "{lost_share} of the time.",
+    Code.LOSSES_STOP_ALL: "It runs on {preemptible}; each loss stops all of it: {lost_share} of the time.",
+    Code.LOSSES_STOP_ONE: "It runs on {preemptible}, but a lost worker stops only itself: {lost_share} of the time.",
     Code.ONE_MACHINE: "{processes} of its processes share the {cores} cores of one machine.",
     Code.LOGICAL_DEVICES: "Devices of one CPU share its cores: this shows that a program is correct, seldom a gain.",
     Code.BUSY: "It would wait now: other jobs hold devices that it needs.",

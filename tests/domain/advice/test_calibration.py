@@ -1,7 +1,9 @@
 """Constants fitted on runs, and what later runs correct."""
 
+from functools import partial
 from random import Random
 
+import msgspec
 import pytest
 
 from orchestrator.domain.advice.calibration import (
@@ -13,13 +15,14 @@ from orchestrator.domain.advice.calibration import (
     Term,
     corrections,
     fitted,
+    layout_of,
     parts_ms,
     step_ms,
 )
 from orchestrator.domain.advice.candidates import Staleness, candidates
 from orchestrator.domain.advice.cluster import Cluster, Machine
 from orchestrator.domain.advice.costs import situation, terms
-from orchestrator.domain.advice.prediction import predict
+from orchestrator.domain.advice.prediction import Trained, calibrated, predict
 from orchestrator.domain.advice.workload import Probe, Workload
 from tests.domain.advice.cases import line, wishes
 from tests.domain.gang.gangs import cluster as view_of
@@ -28,6 +31,7 @@ from worker_agent.protocol.records import StepPart
 from worker_agent.protocol.states import DeviceKind, Keras, Strategy
 
 CPU = DeviceKind.CPU
+MIRRORED_ON_CPU = layout_of(Strategy.MIRRORED, CPU)
 VIEW = view_of(node("n1", 2, address="10.0.0.1"), node("n2", 2, address="10.0.0.1"))
 PAIR = Cluster(view=VIEW, machines={name: Machine(cores=2) for name in ("n1", "n2")})
 SIZES = {
@@ -56,53 +60,55 @@ def model(number: int) -> Workload:
     )
 
 
-def formula(strategy, number):
-    workers, devices, ps = SIZES[strategy]
+def layout(strategy):
     layouts = candidates(PAIR, wishes(128, staleness=Staleness.ALLOWED))[0]
-    layout = next(
+    sizes = [(each.spec.workers, each.spec.devices_per_worker, each.spec.ps) for each in layouts]
+    return next(
         each
-        for each in layouts
-        if each.spec.strategy is strategy
-        and (each.spec.workers, each.spec.devices_per_worker, each.spec.ps) == (workers, devices, ps)
+        for each, own in zip(layouts, sizes, strict=True)
+        if (each.spec.strategy, own) == (strategy, SIZES[strategy])
     )
-    found = situation(model(number), PAIR, layout)
-    return lambda constants: terms(found, constants)
+
+
+def formula(strategy, number):
+    return partial(terms, situation(model(number), PAIR, layout(strategy)))
 
 
 @pytest.mark.parametrize("strategy", SIZES)
 def test_constants_found_on_ten_models_predict_others(strategy):
     """Truth with the noise of repeated runs, 9 %; judged on ten models that the fit has not seen."""
-    random, layout = Random(strategy), (strategy, CPU)
-    truth = {name: TRUE[name] for name in USUAL[layout]}
+    random, name = Random(strategy), layout_of(strategy, CPU)
+    truth = {key: TRUE[key] for key in USUAL[name]}
 
     def run(number):
         return formula(strategy, number), step_ms(formula(strategy, number)(truth), truth)
 
     runs = [(ask, ms * random.uniform(0.91, 1.09)) for ask, ms in map(run, range(10))]
-    constants = fitted(layout, runs)
+    constants = fitted(name, runs)
     assert all(value >= 0 for value in constants.values())
     errors = sorted(abs(step_ms(ask(constants), constants) / ms - 1) for ask, ms in map(run, range(10, 20)))
-    usual = sorted(abs(step_ms(ask(USUAL[layout]), USUAL[layout]) / ms - 1) for ask, ms in map(run, range(10, 20)))
+    usual = sorted(abs(step_ms(ask(USUAL[name]), USUAL[name]) / ms - 1) for ask, ms in map(run, range(10, 20)))
     assert errors[5] < 0.05
     assert errors[-1] < 0.20
     assert errors[5] < usual[5] / 3
 
 
 def test_without_noise_the_constants_themselves_are_found():
-    layout = (Strategy.MULTI_WORKER_MIRRORED, CPU)
-    truth = {name: TRUE[name] for name in USUAL[layout]}
-    runs = [(ask, step_ms(ask(truth), truth)) for ask in (formula(layout[0], number) for number in range(12))]
-    constants = fitted(layout, runs)
-    assert [constants[name] for name in ("compute", "fixed", "bytes")] == pytest.approx([1.15, 5.0, 2.2], rel=0.03)
+    strategy = Strategy.MULTI_WORKER_MIRRORED
+    name = layout_of(strategy, CPU)
+    truth = {key: TRUE[key] for key in USUAL[name]}
+    runs = [(ask, step_ms(ask(truth), truth)) for ask in (formula(strategy, number) for number in range(12))]
+    constants = fitted(name, runs)
+    assert [constants[key] for key in ("compute", "fixed", "bytes")] == pytest.approx([1.15, 5.0, 2.2], rel=0.03)
     # No model had a table: what the runs leave open stays as usual.
-    assert constants["rows"] == pytest.approx(USUAL[layout]["rows"])
+    assert constants["rows"] == pytest.approx(USUAL[name]["rows"])
 
 
 def test_no_runs_leave_the_usual_constants():
-    layout = (Strategy.MIRRORED, CPU)
-    assert fitted(layout, []) == USUAL[layout]
-    assert not Calibration().is_fitted(layout)
-    assert Calibration({layout: {"bytes": 3.0}}).of(layout) == {**USUAL[layout], "bytes": 3.0}
+    name = layout_of(Strategy.MIRRORED, CPU)
+    assert fitted(name, []) == USUAL[name]
+    assert not Calibration().is_fitted(name)
+    assert Calibration({name: {"bytes": 3.0}}).of(name) == {**USUAL[name], "bytes": 3.0}
 
 
 def test_parts_are_the_step():
@@ -113,11 +119,11 @@ def test_parts_are_the_step():
 
 
 def observed(*ratios: float) -> list[Observed]:
-    return [Observed(Strategy.MIRRORED, CPU, 10.0, 10.0 * ratio) for ratio in ratios]
+    return [Observed(MIRRORED_ON_CPU, 10.0, 10.0 * ratio) for ratio in ratios]
 
 
 def corrected(*ratios: float) -> Correction:
-    return corrections(observed(*ratios))[Strategy.MIRRORED, CPU]
+    return corrections(observed(*ratios))[MIRRORED_ON_CPU]
 
 
 def test_a_correction_grows_with_the_runs_that_agree():
@@ -144,7 +150,30 @@ def test_a_correction_moves_the_prediction_and_not_what_the_next_is_judged_by():
     """Otherwise each correction would be undone by the one after it."""
     found = corrections(observed(*[1.3] * 20))
     learnt = Cluster(view=VIEW, machines=PAIR.machines, calibration=Calibration(corrections=found))
-    layout = next(each for each in candidates(PAIR, wishes(128))[0] if each.spec.strategy is Strategy.MIRRORED)
-    before, after = (predict(model(1), cluster, layout) for cluster in (PAIR, learnt))
-    assert after.step_ms == pytest.approx(before.step_ms * found[Strategy.MIRRORED, CPU].factor)
+    before, after = (predict(model(1), cluster, layout(Strategy.MIRRORED)) for cluster in (PAIR, learnt))
+    assert after.step_ms == pytest.approx(before.step_ms * found[MIRRORED_ON_CPU].factor)
     assert after.formula_ms == before.formula_ms
+
+
+def test_a_calibration_from_trainings_of_several_layouts():
+    runs = []
+    for strategy in (Strategy.MIRRORED, Strategy.MULTI_WORKER_MIRRORED):
+        truth = {key: TRUE[key] for key in USUAL[layout_of(strategy, CPU)]}
+        for number in range(10):
+            ask = formula(strategy, number)
+            runs.append(Trained(model(number), layout(strategy), step_ms(ask(truth), truth)))
+    found = calibrated(PAIR, runs)
+    assert set(found.constants) == {MIRRORED_ON_CPU, layout_of(Strategy.MULTI_WORKER_MIRRORED, CPU)}
+    assert found.constants[MIRRORED_ON_CPU]["variables"] == pytest.approx(0.4, rel=0.05)
+    assert found.is_fitted(MIRRORED_ON_CPU)
+    assert not found.is_fitted(layout_of(Strategy.ONE_DEVICE, CPU))
+
+
+def test_what_is_kept_and_sent_is_read_again():
+    """In a database and on the wire they are JSON."""
+    kept = Calibration({MIRRORED_ON_CPU: {"bytes": 2.0}}, corrections(observed(1.2)))
+    for value in (model(3), PAIR.machines["n1"], kept):
+        assert msgspec.json.decode(msgspec.json.encode(value), type=type(value)) == value
+    bad = msgspec.json.encode(model(3)).replace(b'"variables":', b'"variables":-')
+    with pytest.raises(msgspec.ValidationError, match="variables of a workload is"):
+        msgspec.json.decode(bad, type=Workload)

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.domain.advice.calibration import USUAL, step_ms
+from orchestrator.domain.advice.calibration import USUAL, layout_of, step_ms
 from orchestrator.domain.advice.candidates import Staleness, candidates
 from orchestrator.domain.advice.cluster import LINKS, Cluster, Link, Machine
-from orchestrator.domain.advice.costs import queued, ring, situation, terms
+from orchestrator.domain.advice.costs import queued, ring, situation, terms, travels
 from orchestrator.domain.advice.prediction import predict
-from orchestrator.domain.advice.workload import Basis, Probe, Workload, compute
+from orchestrator.domain.advice.workload import Basis, Probe, Table, Workload, compute
 from tests.domain.advice.cases import asked, gpu_model, gpus, line, wishes
 from tests.domain.gang.gangs import cluster as view_of
 from tests.domain.gang.gangs import node
@@ -188,6 +188,20 @@ def test_usual_constants_of_the_others_are_those_of_measured_steps(pair, strateg
     assert told == pytest.approx((fixed + 20 * variable + 8 * megabyte) / workers, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    ("rows", "row_bytes", "touched", "dense", "as_rows"),
+    [
+        (500_000, 64, 4, 4e6, 4 * 64 * 64),  # 32 MB: the touched rows travel
+        (50_000, 64, 4, 4e6 + 3.2e6, 0),  # 3.2 MB travel whole
+        (500_000, 64, 2_000, 4e6 + 32e6, 0),  # more than a quarter of the rows would travel
+    ],
+)
+def test_tables_travel_as_the_trainer_sends_them(rows, row_bytes, touched, dense, as_rows):
+    model = gpu_model(dense_bytes=4e6, tables=(Table(rows, row_bytes, touched),))
+    layout = of(Strategy.MULTI_WORKER_MIRRORED, model, gpus(1.0, 1.0, 1.0, 1.0), workers=4)
+    assert travels(model, layout) == (dense, as_rows)
+
+
 def test_gangs_of_one_machine_share_its_network():
     """Eight workers on two machines: by gRPC each ring hop between machines has a share of the wire."""
     slots = [node(name, 4, address=f"10.0.0.{name}") for name in ("n1", "n2")]
@@ -206,9 +220,8 @@ def test_grpc_is_no_faster_between_machines_than_within_one():
 
 def test_every_layout_has_usual_constants():
     model, constants = gpu_model(), USUAL
-    assert {(strategy, kind) for strategy in Strategy if strategy is not Strategy.TPU for kind in DeviceKind} == set(
-        constants
-    )
+    predicted = set(Strategy) - {Strategy.TPU}
+    assert {layout_of(strategy, kind) for strategy in predicted for kind in DeviceKind} == set(constants)
     for layout in candidates(gpus(1.0, 1.0, each=2), wishes())[0]:
-        needed = terms(situation(model, gpus(1.0, 1.0, each=2), layout), constants[layout.spec.strategy, GPU])
-        assert step_ms(needed, constants[layout.spec.strategy, GPU]) > 0
+        needed = terms(situation(model, gpus(1.0, 1.0, each=2), layout), constants[layout.layout])
+        assert step_ms(needed, constants[layout.layout]) > 0

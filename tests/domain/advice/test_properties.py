@@ -154,11 +154,11 @@ def sentences(told: object) -> list[str]:
     return [sentence for value in told for sentence in sentences(value)] if isinstance(told, list) else []
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(models(), clusters(), asked)
 def test_what_would_change_the_verdict_does(model, cluster, wish):
     found = advise(model, cluster, wish)
-    best = found.verdict.best
+    near = {each.candidate.spec.strategy for each in found.verdict.close}
     for remark in found.would_change:
         assert remark.sentence
-        assert remark.figures["strategy"] != (best and best.candidate.spec.strategy)
+        assert remark.figures["strategy"] not in near
