@@ -18,6 +18,7 @@ from dashboard.requests import SignedIn, chosen
 from dashboard.templatetags.trainyard import figure, metric_name
 from dashboard.views.job.settings import settings_of
 from dashboard.views.job.words import JobRow
+from orchestrator.domain import better
 from orchestrator.queries import comparing
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries.rows import Job
@@ -30,8 +31,6 @@ COLOURS = 8
 DASHES = ((), (8, 4), (2, 3))
 DIFF_LINES = 400
 DIFF_BYTES = 200_000
-FALLS = frozenset({"loss", "error", "mse", "mae", "rmse", "mape", "perplexity", "crossentropy"})
-RISES = frozenset({"acc", "accuracy", "auc", "precision", "recall", "f1", "iou", "bleu", "r2"})
 
 
 @dataclass(frozen=True)
@@ -152,11 +151,11 @@ def _results(jobs: Sequence[Job]) -> list[Line]:
 
 def _best(name: str, values: Sequence[object]) -> frozenset[int]:
     """Where the best of a metric stands, none where nobody can tell which way is better, or where all are equal."""
-    words = set(name.lower().split("_"))
+    falls = better.falls(name)
     finite = {place: float(v) for place, v in enumerate(values) if isinstance(v, int | float) and math.isfinite(v)}
-    if bool(words & FALLS) == bool(words & RISES) or len(set(finite.values())) < 2:
+    if falls is None or len(set(finite.values())) < 2:
         return frozenset()
-    best = (min if words & FALLS else max)(finite.values())
+    best = (min if falls else max)(finite.values())
     return frozenset(place for place, value in finite.items() if value == best)
 
 

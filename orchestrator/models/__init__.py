@@ -5,12 +5,14 @@ from orchestrator.models.jobs import Artifact, Attempt, Checkpoint, Code, Job, R
 from orchestrator.models.listing import JobMetric, JobTag
 from orchestrator.models.machines import Cluster, JoinToken, Node
 from orchestrator.models.records import Command, Cursor, Event, LogChunk, SeriesBlock, ServiceBeat
+from orchestrator.models.strategy_tests import Candidate, Run, StrategyTest, TestStatus
 from orchestrator.models.trials import Preflight, ProbedNode
 
 __all__ = [
     "ApiToken",
     "Artifact",
     "Attempt",
+    "Candidate",
     "Checkpoint",
     "Cluster",
     "Code",
@@ -27,8 +29,11 @@ __all__ = [
     "ProbedNode",
     "Replacement",
     "Replica",
+    "Run",
     "SeriesBlock",
     "ServiceBeat",
+    "StrategyTest",
+    "TestStatus",
     "User",
     "UserRole",
     "digest_of",

@@ -1,5 +1,31 @@
 """The rows that queries return, by type: for pages, REST and sockets, which name them and touch no table."""
 
-from orchestrator.models import Artifact, Attempt, Checkpoint, Cluster, Event, Job, Node, Replica, User
+from orchestrator.models import (
+    Artifact,
+    Attempt,
+    Candidate,
+    Checkpoint,
+    Cluster,
+    Event,
+    Job,
+    Node,
+    Replica,
+    Run,
+    StrategyTest,
+    User,
+)
 
-__all__ = ["Artifact", "Attempt", "Checkpoint", "Cluster", "Event", "Job", "Node", "Replica", "User"]
+__all__ = [
+    "Artifact",
+    "Attempt",
+    "Candidate",
+    "Checkpoint",
+    "Cluster",
+    "Event",
+    "Job",
+    "Node",
+    "Replica",
+    "Run",
+    "StrategyTest",
+    "User",
+]

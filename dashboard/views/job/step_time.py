@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from dashboard.templatetags.trainyard import replica_name
 from orchestrator.domain.step_time import Finding, Holding, findings, recent
-from orchestrator.queries import step_parts
+from orchestrator.queries.measuring import step_parts
 from orchestrator.queries.rows import Job, Replica
 from worker_agent.protocol.records import StepPart
 

@@ -19,6 +19,7 @@ from orchestrator.services import outbox
 from orchestrator.services.gang import gang, hangs, node_folders
 from orchestrator.services.jobs import dispatch
 from orchestrator.services.nodes import failing_nodes
+from orchestrator.services.strategy_tests import running as strategy_tests
 from orchestrator.services.sweep import disagreements, draining, silence
 from orchestrator.services.transitions import move_node
 from worker_agent.protocol.states import Cause, JobStatus, NodeState, ReplicaStatus
@@ -116,6 +117,11 @@ def dispatch_waiting(*, now: datetime) -> None:
     dispatch.dispatch_waiting(now=now)
 
 
+def advance_strategy_tests(*, now: datetime) -> None:
+    """Strategy tests whose run has ended."""
+    strategy_tests.advance(now=now)
+
+
 def tidy(*, now: datetime) -> None:
     """Rows that mean nothing any more."""
     JoinToken.objects.filter(expires_at__lt=now - TOKENS_KEPT).delete()
@@ -149,6 +155,7 @@ STEPS: tuple[Callable[..., None], ...] = (
     failing_nodes.cordon_failing,
     resend_commands,
     renew_permits,
+    advance_strategy_tests,
     dispatch_waiting,
     node_folders.forget_stored,
     tidy,

@@ -26,7 +26,7 @@ def test_an_idle_sweep_asks_little(now, django_assert_max_num_queries):
     make_replica(job, status=ReplicaStatus.EXITED, ended_at=now, held=False)
     listening(now)
     reconcile.sweep(now=now)
-    with django_assert_max_num_queries(17):
+    with django_assert_max_num_queries(18):
         reconcile.sweep(now=later(now, 2))
 
 

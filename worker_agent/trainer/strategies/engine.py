@@ -40,7 +40,12 @@ def train(process: Process, build: Callable[[Recipe, int], Engine]) -> None:
         engine.rate.take()
     if run.restore is not None and engine.mean(checkpoints.start.step) != checkpoints.start.step:
         raise TrainingFailed("The processes of this gang found different checkpoints: the folder is not shared by all.")
-    known = {"keras": runtime.keras_in_words(), "devices": process.devices, "precision": run.spec.precision}
+    known = {
+        "keras": runtime.keras_in_words(),
+        "devices": process.devices,
+        "precision": run.spec.precision,
+        "steps_per_epoch": engine.size.steps_per_epoch,
+    }
     emitter.facts(**known | dict(engine.facts))
     judged = Rows(recipe, "validation")
     training = Training(
