@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import keras
@@ -59,6 +60,8 @@ class Keras3(ReplicaLearner):
             self.model._symbolic_build(data_batch=tf.nest.map_structure(symbol, element_spec))
             if not self.model.optimizer.built:
                 self.model.optimizer.build(self.model.trainable_variables)
+        for variable in [] if self.shares_variables else self.metric_variables:
+            _assign_unread(variable.value)
         for tracker in getattr(self.model._compile_loss, "metrics", None) or []:
             _weigh_by_rows(tracker, self._rows)
         if self.replicas > 1:
@@ -154,6 +157,12 @@ class Keras3(ReplicaLearner):
         alike = [*self.model.optimizer.variables, *(each.state for each in self._seed_generators())]
         for variable in alike:  # every replica assigns the same
             variable.value._aggregation = tf.VariableAggregation.ONLY_FIRST_REPLICA
+
+
+def _assign_unread(variable: tf.Variable) -> None:
+    """Keras asks for nothing that an assignment returns; of a metric that several replicas have, that would be an
+    all-reduce for each variable, at each reset."""
+    variable.assign = partial(variable.assign, read_value=False)
 
 
 def _draw_apart(generator: Any) -> None:

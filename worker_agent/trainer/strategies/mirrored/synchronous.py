@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from worker_agent.protocol.job.gang_shape import least_replicas
 from worker_agent.protocol.job.job_spec import JobSpec
+from worker_agent.protocol.states import DeviceKind
 from worker_agent.trainer.loop.evaluate import ReplicaEvaluation
 from worker_agent.trainer.loop.rate import rate_of
 from worker_agent.trainer.loop.replica_steps import ReplicaSteps, check_jit, check_own_step
@@ -38,8 +39,11 @@ def _build(
     division = rows.division(spec.sharding, pipelines=run.workers)
     usable = data.shared_rows(strategy, rows, division, pipelines=run.workers)
     size = size_of(spec, rows=usable, replicas=replicas, parts=parts)
+    # One replica on the processor needs nobody to bring its batches to devices.
+    alone = replicas == run.workers and run.device_kind is DeviceKind.CPU
+    reader = data.Share(parts=run.workers, part=run.place) if alone else strategy
     train_data = data.training_input(
-        strategy, rows, size.in_parts(parts), seed=spec.seed, start_step=start_step * parts, sharding=spec.sharding
+        reader, rows, size.in_parts(parts), seed=spec.seed, start_step=start_step * parts, sharding=spec.sharding
     )
     learner.create_variables(_one_replica(train_data.element_spec))
     with strategy.scope():

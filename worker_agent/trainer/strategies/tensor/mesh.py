@@ -5,8 +5,6 @@ process as layers are split over, what is said within a layer stays in one machi
 """
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ import tensorflow as tf
 from tensorflow.experimental import dtensor
 
 from worker_agent.protocol.states import DeviceKind
+from worker_agent.trainer.recipe.data import Share
 from worker_agent.trainer.setup import dtensor_clients
 from worker_agent.trainer.training_run import TrainingRun
 
@@ -35,22 +34,6 @@ def create(run: TrainingRun) -> "Mesh":
     batch = run.workers * run.devices // model
     grid = dtensor.create_distributed_mesh([(BATCH, batch), (MODEL, model)], device_type=kind)
     return Mesh(grid)
-
-
-@dataclass(frozen=True)
-class Share:
-    """Which part of the rows this process reads: stands where `data.training_input` asks a strategy."""
-
-    parts: int
-    part: int
-
-    def distribute_datasets_from_function(self, make: Callable[[Any], tf.data.Dataset]) -> tf.data.Dataset:
-        """The dataset of this part: local, not distributed."""
-        return make(
-            tf.distribute.InputContext(
-                num_input_pipelines=self.parts, input_pipeline_id=self.part, num_replicas_in_sync=self.parts
-            )
-        )
 
 
 class Mesh:
