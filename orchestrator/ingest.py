@@ -81,12 +81,16 @@ class Ingest:
         Raises the errors of Redis and of a database that is away; nothing is lost then.
         """
         entries = self._read(wait_ms)
-        self._beat(now)
-        if not entries:
-            return 0
-        with live.gathered():
-            acks = self._store(self._open(entries, now), now)
-            self._settle(entries, acks)
+        try:
+            self._beat(now)
+            if not entries:
+                return 0
+            with live.gathered():
+                acks = self._store(self._open(entries, now), now)
+                self._settle(entries, acks)
+        except Exception:
+            reports.forget()
+            raise
         self.counts["handled"] += len(entries)
         return len(entries)
 
@@ -133,9 +137,11 @@ class Ingest:
             self._setbacks += 1
             if self._setbacks < PATIENCE:
                 raise
+            reports.forget()
             acks = self._store_singly(fresh, now)
         except Exception:
             logger.exception("a batch of %d reports failed and is stored one by one", len(fresh))
+            reports.forget()
             acks = self._store_singly(fresh, now)
         self._setbacks = 0
         for item in fresh:
@@ -168,6 +174,7 @@ class Ingest:
         except Exception as error:
             if isinstance(error, PASSING) and self._setbacks < PATIENCE:
                 raise
+            reports.forget()
             _write_beat({"beat_at": now})
             logger.exception("a report of node %s is put aside", item.sender.pk)
             self.counts["quarantined"] += 1

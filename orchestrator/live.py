@@ -9,7 +9,7 @@ a snapshot, then applies what is newer; an event that is lost shows as a hole in
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -32,6 +32,7 @@ LOG_TEXT_CHARS = 65_536
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 LiveEvent = dict[str, Any]
+Announced = LiveEvent | Callable[[], LiveEvent]
 
 
 class Columns(TypedDict):
@@ -42,7 +43,7 @@ class Columns(TypedDict):
     values: list[float | str]
 
 
-_gathering: ContextVar[dict[str, list[LiveEvent]] | None] = ContextVar("live_gathering", default=None)
+_gathering: ContextVar[dict[str, list[Announced]] | None] = ContextVar("live_gathering", default=None)
 
 
 def job_group(job_id: int) -> str:
@@ -66,15 +67,16 @@ def announce(group: str, events: Sequence[LiveEvent]) -> None:
         transaction.on_commit(partial(_deliver, group, list(events)))
 
 
-def announce_each(messages: Mapping[str, Sequence[LiveEvent]]) -> None:
-    """The same for many groups."""
-    transaction.on_commit(partial(_deliver_each, {group: list(events) for group, events in messages.items()}))
+def announce_each(messages: Mapping[str, Sequence[Announced]]) -> None:
+    """The same for many groups. An event that comes many times a second may be a function that makes it, which is
+    called if somebody listens."""
+    transaction.on_commit(partial(_deliver_each, messages))
 
 
 @contextmanager
 def gathered() -> Iterator[None]:
     """Within this, what commits is kept and leaves at the end: one message per group, however many announcements."""
-    kept: dict[str, list[LiveEvent]] = {}
+    kept: dict[str, list[Announced]] = {}
     token = _gathering.set(kept)
     try:
         yield
@@ -178,9 +180,14 @@ def jsonable(value: object) -> Json:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def frame(events: Sequence[LiveEvent]) -> str:
+def made(events: Sequence[Announced]) -> list[LiveEvent]:
+    """Events, those made that were announced by what makes them."""
+    return [event() if callable(event) else event for event in events]
+
+
+def frame(events: Sequence[Announced]) -> str:
     """The text that pages receive: made once, and forwarded as it is to every page of the group."""
-    return msgspec.json.encode({"type": "events", "events": events}).decode()
+    return msgspec.json.encode({"type": "events", "events": made(events)}).decode()
 
 
 def _named(replica: Replica) -> LiveEvent:
@@ -191,7 +198,7 @@ def _deliver(group: str, events: list[LiveEvent]) -> None:
     _deliver_each({group: events})
 
 
-def _deliver_each(messages: Mapping[str, list[LiveEvent]]) -> None:
+def _deliver_each(messages: Mapping[str, Sequence[Announced]]) -> None:
     kept = _gathering.get()
     if kept is None:
         _send(messages)
@@ -200,7 +207,7 @@ def _deliver_each(messages: Mapping[str, list[LiveEvent]]) -> None:
             kept.setdefault(group, []).extend(events)
 
 
-def _send(messages: Mapping[str, list[LiveEvent]]) -> None:
+def _send(messages: Mapping[str, Sequence[Announced]]) -> None:
     """Hand what somebody listens to to the channel layer (`dashboard/sockets/layer.py`). Who joins after it was asked
     finds the rest in the snapshot, which is read after joining: what is sent here has been committed.
 

@@ -7,7 +7,7 @@ of its blocks' ids. Numbers are float64 as the trainer wrote them: NaN and infin
 
 from array import array
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,12 +16,13 @@ from django.db.models import Max, QuerySet
 from numpy.typing import NDArray
 
 from orchestrator.domain.words import storable
+from orchestrator.many_rows import insert_rows, update_rows
 from orchestrator.models import SeriesBlock
 
 FULL_BLOCK_POINTS = 4096
 # Unsorted blocks of an owner are sorted in when there are so many, or so many numbers are in them: so many owners at
 # most a batch, unless they said much: nobody waits for a long transaction.
-SORTED_AFTER_BLOCKS = 128
+SORTED_AFTER_BLOCKS = 256
 SORTED_AFTER_NUMBERS = 2048
 SORTED_AT_ONCE = 16
 UNSORTED = ""
@@ -63,6 +64,20 @@ class Points(NamedTuple):
     steps: Sequence[int]
     times: Sequence[float]
     values: Sequence[Sequence[float]]
+
+
+class Block(NamedTuple):
+    """A `SeriesBlock` as it is written, in the order of `BLOCK_COLUMNS`."""
+
+    replica_id: int | None
+    node_id: str | None
+    name: str
+    size: int
+    last_time: float
+    payload: bytes
+
+
+BLOCK_COLUMNS = ("replica_id", "node_id", "name", "count", "last_time", "payload")
 
 
 class _Packed(NamedTuple):
@@ -116,7 +131,7 @@ class _Appends:
             late = blocks.filter(name=UNSORTED).values_list("replica_id", "node_id", "count", "payload")
             for replica_id, node_id, count, payload in late:
                 owned = self._owners[Owner(replica_id, node_id)]
-                owned.names.update(name for name, _ in _curves_in(payload))
+                owned.names.update(name for packed in _packed.decode(payload) for name in packed.names)
                 owned.blocks += 1
                 owned.numbers += count
 
@@ -154,7 +169,7 @@ def store(news: Mapping[Owner, Sequence[Points]]) -> set[tuple[Owner, str]]:
     """
     known = appends.of(news)
     refused: set[tuple[Owner, str]] = set()
-    unsorted: dict[Owner, SeriesBlock] = {}
+    unsorted: dict[Owner, Block] = {}
     for owner, said in news.items():
         owned = known[owner]
         refused |= {(owner, name) for name in _refused(owned, said)}
@@ -162,20 +177,21 @@ def store(news: Mapping[Owner, Sequence[Points]]) -> set[tuple[Owner, str]]:
         if block := block_of(owner, kept):
             unsorted[owner] = block
             owned.blocks += 1
-            owned.numbers += block.count
+            owned.numbers += block.size
     large = [owner for owner in unsorted if known[owner].numbers >= SORTED_AFTER_NUMBERS]
     many = [owner for owner in unsorted if known[owner].blocks >= SORTED_AFTER_BLOCKS and owner not in large]
     many.sort(key=lambda owner: -known[owner].blocks)
     ripe = {*large, *many[:SORTED_AT_ONCE]}
-    SeriesBlock.objects.bulk_create(block for owner, block in unsorted.items() if owner not in ripe)
+    insert_rows(SeriesBlock, [block for owner, block in unsorted.items() if owner not in ripe], columns=BLOCK_COLUMNS)
+    if ripe:
+        _sort_in({owner: unsorted[owner].payload for owner in ripe})
     for owner in ripe:
-        _sort_in(owner, bytes(unsorted[owner].payload))
         known[owner].blocks = known[owner].numbers = 0
     return refused
 
 
-def block_of(owner: Owner, said: Sequence[Points]) -> SeriesBlock | None:
-    """What an owner said as one unsorted block, not yet saved; None when that is nothing."""
+def block_of(owner: Owner, said: Sequence[Points]) -> Block | None:
+    """What an owner said as one unsorted block; None when that is nothing."""
     packed = [
         _Packed(
             list(points.names),
@@ -188,11 +204,10 @@ def block_of(owner: Owner, said: Sequence[Points]) -> SeriesBlock | None:
     ]
     if not packed:
         return None
-    return SeriesBlock(
-        replica_id=owner.replica_id,
-        node_id=owner.node_id,
+    return Block(
+        *owner,
         name=UNSORTED,
-        count=sum(len(each.values) // 8 for each in packed),
+        size=sum(len(each.values) // 8 for each in packed),
         last_time=max(max(points.times) for points in said if points.steps),
         payload=msgspec.msgpack.encode(packed),
     )
@@ -209,16 +224,16 @@ def read(
         if since is not None:
             found = found.filter(last_time__gte=since)
         rows = found.values_list("replica_id", "node_id", "name", "count", "payload")
-        late: list[tuple[Owner, bytes | memoryview]] = []
+        late: dict[Owner, list[bytes | memoryview]] = defaultdict(list)
         # One statement, so that nothing is sorted in between reading the one and the other.
         for replica_id, node_id, name, count, payload in rows.iterator(chunk_size=500):
             owner = Owner(replica_id, node_id)
             if name == UNSORTED:
-                late.append((owner, payload))
+                late[owner].append(payload)
             else:
                 parts[owner, name].append(_unpack(count, payload))
-        for owner, payload in late:
-            for name, curve in _curves_in(payload):
+        for owner, payloads in late.items():
+            for name, curve in _curves_of(payloads).items():
                 if wanted is None or name in wanted:
                     parts[owner, name].append(curve)
     curves = {key: join(found) for key, found in parts.items()}
@@ -301,41 +316,59 @@ def _without(points: Points, refused: set[tuple[Owner, str]], owner: Owner) -> P
     return points._replace(names=names, values=values)
 
 
-def _sort_in(owner: Owner, last: bytes) -> None:
-    """Bring the points of all unsorted blocks, and those of the `last` one, which is not stored, to the blocks of each
-    series: the latest of these grows until it is full."""
-    (blocks,) = _blocks_of([owner])
-    late = list(blocks.filter(name=UNSORTED).values_list("id", "payload"))
-    parts: dict[str, list[Curve]] = defaultdict(list)
-    for payload in (*(payload for _, payload in late), last):
-        for name, curve in _curves_in(payload):
-            parts[name].append(curve)
-    newest = blocks.filter(name__in=parts).order_by().values("name").annotate(newest=Max("id")).values("newest")
-    growing = {
-        name: (block_id, _unpack(count, payload))
-        for block_id, name, count, payload in SeriesBlock.objects.filter(
-            id__in=newest, count__lt=FULL_BLOCK_POINTS
-        ).values_list("id", "name", "count", "payload")
+def _sort_in(last: Mapping[Owner, bytes]) -> None:
+    """Bring the points of all unsorted blocks of these owners, and those of the `last` one of each, which is not
+    stored, to the blocks of each series: the latest of these grows until it is full."""
+    payloads: dict[Owner, list[bytes | memoryview]] = {owner: [] for owner in last}
+    sorted_in: list[int] = []
+    newest: dict[tuple[Owner, str], int] = {}
+    for blocks in _blocks_of(list(last)):
+        late = blocks.filter(name=UNSORTED).values_list("id", "replica_id", "node_id", "payload")
+        for block_id, replica_id, node_id, payload in late:
+            payloads[Owner(replica_id, node_id)].append(payload)
+            sorted_in.append(block_id)
+        named = blocks.exclude(name=UNSORTED).order_by().values_list("replica_id", "node_id", "name")
+        for replica_id, node_id, name, block_id in named.annotate(newest=Max("id")):
+            newest[Owner(replica_id, node_id), name] = block_id
+    curves = {
+        (owner, name): curve
+        for owner, before in payloads.items()
+        for name, curve in _curves_of([*before, last[owner]]).items()
     }
-    fresh = []
-    for name, curves in parts.items():
-        if name in growing:
-            block_id, before = growing[name]
-            block = _block(owner, name, join([before, *curves]))
-            grown = {"count": block.count, "last_time": block.last_time, "payload": block.payload}
-            SeriesBlock.objects.filter(id=block_id).update(**grown)
+    rows = SeriesBlock.objects.filter(id__in=[newest[key] for key in curves if key in newest])
+    found = rows.filter(count__lt=FULL_BLOCK_POINTS).values_list("id", "count", "payload")
+    growing = {block_id: _unpack(count, payload) for block_id, count, payload in found}
+    grown: dict[int, Sequence[object]] = {}
+    fresh: list[Block] = []
+    for key, curve in curves.items():
+        block_id = newest.get(key, 0)
+        if block_id in growing:
+            grown[block_id] = _block(*key, join([growing[block_id], curve]))[-3:]
         else:
-            fresh.append(_block(owner, name, join(curves)))
-    SeriesBlock.objects.bulk_create(fresh)
-    SeriesBlock.objects.filter(id__in=[block_id for block_id, _ in late]).delete()
+            fresh.append(_block(*key, curve))
+    update_rows(SeriesBlock, grown, columns=BLOCK_COLUMNS[-3:])
+    insert_rows(SeriesBlock, fresh, columns=BLOCK_COLUMNS)
+    SeriesBlock.objects.filter(id__in=sorted_in).delete()
 
 
-def _curves_in(payload: bytes | memoryview) -> Iterator[tuple[str, Curve]]:
-    """The series in an unsorted block, in the order in which they were said."""
-    for names, steps, times, values in _packed.decode(payload):
-        step, time = np.frombuffer(steps, _STEP), np.frombuffer(times, _NUMBER)
-        for place, name in enumerate(names):
-            yield name, Curve(step, time, np.frombuffer(values, _NUMBER, len(step), place * len(values) // len(names)))
+def _curves_of(payloads: Iterable[bytes | memoryview]) -> dict[str, Curve]:
+    """The series in unsorted blocks, in the order in which they were said."""
+    parts: dict[str, tuple[list[bytes], list[bytes], list[bytes]]] = defaultdict(lambda: ([], [], []))
+    for payload in payloads:
+        for names, steps, times, values in _packed.decode(payload):
+            for place, name in enumerate(names):
+                columns = parts[name]
+                columns[0].append(steps)
+                columns[1].append(times)
+                columns[2].append(values[place * len(steps) : (place + 1) * len(steps)])
+    return {
+        name: Curve(
+            np.frombuffer(b"".join(steps), _STEP),
+            np.frombuffer(b"".join(times), _NUMBER),
+            np.frombuffer(b"".join(values), _NUMBER),
+        )
+        for name, (steps, times, values) in parts.items()
+    }
 
 
 def _blocks_of(owners: Sequence[Owner]) -> list[QuerySet[SeriesBlock]]:
@@ -351,12 +384,11 @@ def _pick(curve: Curve, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Curve:
     return Curve(curve.steps[chosen], curve.times[chosen], curve.values[chosen])
 
 
-def _block(owner: Owner, name: str, curve: Curve) -> SeriesBlock:
-    return SeriesBlock(
-        replica_id=owner.replica_id,
-        node_id=owner.node_id,
+def _block(owner: Owner, name: str, curve: Curve) -> Block:
+    return Block(
+        *owner,
         name=name,
-        count=len(curve.steps),
+        size=len(curve.steps),
         last_time=float(curve.times.max()),
         payload=curve.steps.tobytes() + curve.times.tobytes() + curve.values.tobytes(),
     )

@@ -9,6 +9,8 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.test import Client, override_settings
 
 from orchestrator.models import User, UserRole
+from orchestrator.services.intake import reports
+from orchestrator.services.intake.load import load
 from tests.environment import ON_POSTGRES
 from tests.factories import make_user
 
@@ -34,6 +36,13 @@ def _unit_settings() -> Iterator[None]:
         WHITENOISE_AUTOREFRESH=True,
     ):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _fresh_memory() -> None:
+    """Tests roll back, so ids come again."""
+    reports.forget()
+    load.forget()
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from django.test import override_settings  # noqa: E402
 
 from orchestrator.embedded import redis_server  # noqa: E402
 from orchestrator.ingest import Ingest  # noqa: E402
-from orchestrator.models import Cluster, Node, Replica  # noqa: E402
+from orchestrator.models import Attempt, Cluster, Node, Replica  # noqa: E402
 from tests.factories import make_cluster, make_inventory, make_job, make_node, make_replica, make_user  # noqa: E402
 from tests.waiting import wait_until as until  # noqa: E402
 from worker_agent.protocol.codec import encode, plain  # noqa: E402
@@ -59,7 +59,8 @@ def main(redis: Redis) -> None:
 def _points(redis: Redis, cluster: Cluster) -> dict[str, float]:
     """CPU s per million scalars, where every process flushes one step at a time."""
     node, owner, ingest = make_node(cluster), make_user(), Ingest(redis)
-    jobs = [make_job(owner=owner, cluster=cluster, status=JobStatus.RUNNING) for _ in range(PROCESSES)]
+    jobs = [make_job(owner=owner, cluster=cluster, status=JobStatus.RUNNING, attempt=1) for _ in range(PROCESSES)]
+    Attempt.objects.update(running_at=datetime.now(UTC))
     replicas = [make_replica(job, node=node) for job in jobs]
     floor = _Floor(redis)
     ours_s = floor_s = 0.0

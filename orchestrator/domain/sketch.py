@@ -9,11 +9,11 @@ DRAWN = 32
 Sketch = list[list[float]]
 
 
-def extended(sketch: Sequence[Sequence[float]], steps: Sequence[int], values: Sequence[float]) -> Sketch:
+def extended(sketch: Sketch, steps: Sequence[int], values: Sequence[float]) -> Sketch:
     """The sketch ([step, value] pairs, at most `POINTS`) with later points; what they did again is replaced."""
-    if not len(steps):
-        return [list(point) for point in sketch]
-    kept = [[step, value] for step, value in sketch if step < steps[0]]
+    kept = list(sketch)
+    while kept and len(steps) and kept[-1][0] >= steps[0]:
+        kept.pop()
     for step, value in zip(steps, values, strict=True):
         apart = (kept[-1][0] - kept[0][0]) / POINTS if kept else 0
         if isfinite(value) and (not kept or step > kept[-1][0] + apart):

@@ -272,8 +272,6 @@ class JobSummary:
 OWN_NAME = frozenset({"cluster", "loss_name", "owner", "progress", "remaining_s", "retry_of", "spec"})
 COLUMNS = tuple(field.name for field in fields(JobSummary) if field.name not in OWN_NAME)
 
-ADVANCING = ("id", "revision", "step", "total_steps", "epoch", "epochs", "metrics")
-
 
 def summary(job: Job, *, now: datetime | None = None) -> JobSummary:
     """The job as it stands, with the owner's and the cluster's name."""
@@ -289,14 +287,19 @@ def summary(job: Job, *, now: datetime | None = None) -> JobSummary:
     )
 
 
-def advance(job: Job, began: Began, *, now: datetime) -> dict[str, Any]:
-    """The fields of its summary that change as it trains. JSON-safe: `metrics` are so as stored."""
+def advance(job: Job, began: Began, *, measured: bool, now: datetime) -> dict[str, Any]:
+    """The fields of its summary that change as it trains; `metrics`, JSON-safe as stored, and which of them is the loss
+    only where new ones were `measured`."""
     return {
-        **{name: getattr(job, name) for name in ADVANCING},
-        "loss_name": loss_name(job.metrics),
+        "id": job.pk,
+        "revision": job.revision,
+        "step": job.step,
+        "total_steps": job.total_steps,
+        "epoch": job.epoch,
+        "epochs": job.epochs,
         "progress": progress_of(job),
         "remaining_s": _remaining_s(job, began, now),
-    }
+    } | ({"metrics": job.metrics, "loss_name": loss_name(job.metrics)} if measured else {})
 
 
 def first_at_work(job: Job) -> datetime | None:

@@ -5,8 +5,9 @@ Callers are the other services. Two of them may act at once: the one whose row h
 `StaleTransition`, reads again, or leaves it to the other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.db.models import F
@@ -123,11 +124,15 @@ def announce_job(job: Job) -> None:
     live.announce(live.JOBS, [event])
 
 
-def announce_advance(job: Job, began: job_queries.Began, *, now: datetime) -> None:
-    """Tell them how far the job is: a small part of the same, for what comes many times a second."""
-    event = live.job_advanced(job_queries.advance(job, began, now=now))
-    live.announce(live.job_group(job.pk), [event])
-    live.announce(live.JOBS, [event])
+def announce_advances(advances: Mapping[int, Callable[[], Mapping[str, object]]]) -> None:
+    """Tell them how far jobs are (`queries.jobs.advance`, by job id): a small part of the same, for what comes many
+    times a second."""
+    events = {live.job_group(job_id): [partial(_advanced, advance)] for job_id, advance in advances.items()}
+    live.announce_each(events | {live.JOBS: [event for each in events.values() for event in each]})
+
+
+def _advanced(advance: Callable[[], Mapping[str, object]]) -> live.LiveEvent:
+    return live.job_advanced(advance())
 
 
 def announce_replicas(replicas: Sequence[Replica]) -> None:

@@ -1,28 +1,17 @@
 """What the tests of the data path share: fresh memories of series and load, a Redis, and what pages would be told."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
 
-from orchestrator import live, series
+from orchestrator import live
 from orchestrator.ingest import Ingest
 from orchestrator.models import Replica
-from orchestrator.services.intake.load import load
 from tests.data.fakes import NOW_S, FakeAgent, FakeRedis
 from tests.factories import make_replica
 
 NOW = datetime.fromtimestamp(NOW_S, UTC)
-
-
-@pytest.fixture(autouse=True)
-def _fresh_memory() -> Iterator[None]:
-    """Tests roll back, so ids come again."""
-    series.appends.forget()
-    load.forget()
-    yield
-    series.appends.forget()
-    load.forget()
 
 
 @pytest.fixture
@@ -54,7 +43,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[live.LiveEvent]]:
 
     def send(messages: dict[str, list[live.LiveEvent]]) -> None:
         for group, events in messages.items():
-            kept.setdefault(group, []).extend(events)
+            kept.setdefault(group, []).extend(live.made(events))
 
     monkeypatch.setattr(live, "_send", send)
     return kept

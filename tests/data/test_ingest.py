@@ -323,7 +323,7 @@ def test_pages_hear_how_far_a_job_is_without_what_it_asked_for(
     assert event["kind"] == "progress"
     assert event["job"] == {
         **{"id": job.pk, "revision": job.revision, "step": 5, "total_steps": 10, "epoch": 1, "epochs": 2},
-        **{"metrics": {}, "loss_name": "", "progress": 0.5, "remaining_s": None},
+        **{"progress": 0.5, "remaining_s": None},
     }
 
 

@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from redis.exceptions import ConnectionError as RedisAway
 
-from orchestrator.ingest import Ingest
+from orchestrator.ingest import ENTRIES_PER_STEP, Ingest
 from orchestrator.management.commands import ingest as command
 from tests.data.fakes import FakeRedis, heartbeat, put
 from tests.factories import make_node
@@ -63,7 +63,7 @@ def test_what_is_away_is_waited_for_with_growing_pauses(
 def test_small_batches_keep_their_distance_and_full_ones_do_not(
     turns: command._Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for handled, least in [(0, 0.0), (3, 0.001), (500, 0.0)]:
+    for handled, least in [(0, 0.0), (3, 0.001), (500, 0.001), (ENTRIES_PER_STEP, 0.0)]:
         monkeypatch.setattr(turns.ingest, "step", lambda now, wait_ms, handled=handled: handled)
         assert least <= turns.take() <= command.BATCH_EVERY_S
     turns.end()

@@ -33,6 +33,7 @@ SUMMARY_FIELDS = (
     "epoch",
     "epochs",
     "metrics",
+    "loss_name",
     "tags",
     "owner",
     "priority",

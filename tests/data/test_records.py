@@ -4,11 +4,13 @@ import math
 from collections.abc import Callable
 
 import pytest
+from django.db import OperationalError
 
 from orchestrator import live
 from orchestrator.models import Cursor, Job, LogChunk, Replica
 from orchestrator.queries import jobs as job_queries
 from orchestrator.queries import telemetry
+from orchestrator.services.intake import progress as intake_progress
 from tests.data.fakes import NOW_S, FakeAgent, FakeRedis, log, points
 from tests.factories import make_job, make_replica
 from worker_agent.protocol.records import Exit, Gap, Phase, Progress, Started, Summary
@@ -129,6 +131,45 @@ def test_a_loss_of_another_name_stands_in_lists(agent: FakeAgent, step: Step) ->
     job.refresh_from_db()
     assert dict(job.metric_rows.values_list("name", "value")) == {"loss": 2.0, "Train/loss": 2.0, "Test/loss": 9.0}
     assert [value for _, value in job.sketch] == [3.0, 2.0]
+
+
+def test_a_batch_that_was_rolled_back_leaves_no_point_in_the_small_curve(
+    agent: FakeAgent, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sketch() -> list[list[float]]:
+        return list(Job.objects.values_list("sketch", flat=True).get())
+
+    agent.say(points([3.0]))
+    agent.send()
+    step()
+    agent.say(points([2.0], first=2))
+    agent.send(1)
+    with monkeypatch.context() as broken:
+        broken.setattr(intake_progress, "announce_advances", lambda _: raised(OperationalError("away")))
+        with pytest.raises(OperationalError):
+            step()
+    assert sketch() == [[0, 3.0]]
+    assert step() == 1
+    assert sketch() == [[0, 3.0], [2, 2.0]]
+
+
+def raised(error: Exception) -> None:
+    raise error
+
+
+def test_a_later_launch_is_drawn_by_its_own_leader(agent: FakeAgent, step: Step) -> None:
+    agent.say(points([3.0]), points([2.0], first=2), points([1.0], first=3))
+    agent.send()
+    step()
+    job = agent.replica.job
+    Job.objects.filter(pk=job.pk).update(attempt=2)
+    job.refresh_from_db()
+    again = FakeAgent(agent.redis, make_replica(job))
+    again.say(points([2.5], first=2))
+    again.send()
+    step()
+    job.refresh_from_db()
+    assert job.sketch == [[0, 3.0], [2, 2.5]]
 
 
 def test_hostile_numbers_and_names_are_bounded(agent: FakeAgent, step: Step) -> None:

@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 
 from orchestrator.embedded.folder import locked
 from orchestrator.end_signals import EndSignals
-from orchestrator.ingest import ENTRIES_PER_READ, PASSING, Ingest
+from orchestrator.ingest import ENTRIES_PER_STEP, PASSING, Ingest
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class _Turns:
         if self._failures:
             logger.info("ingest goes on")
         self._failures = 0
-        if not 0 < handled < ENTRIES_PER_READ:
+        if not 0 < handled < ENTRIES_PER_STEP:
             return 0.0
         return max(BATCH_EVERY_S - (time.monotonic() - begun), 0.0)
 

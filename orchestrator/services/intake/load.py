@@ -14,8 +14,8 @@ from typing import NamedTuple
 from django.db import transaction
 
 from orchestrator import series
+from orchestrator.many_rows import update_rows
 from orchestrator.models import Node, SeriesBlock
-from orchestrator.services.intake.bulk import update_rows
 from worker_agent.protocol.reports import Sample
 
 WRITTEN_EVERY_S = 10.0
@@ -56,8 +56,8 @@ class Minute:
         self.pk: int | None = None
         self.due_s = due_s
 
-    def block(self) -> SeriesBlock | None:
-        """All of it, as a block that is not saved."""
+    def block(self) -> series.Block | None:
+        """All of it."""
         names = _series_names(self.gpus)
         columns = [self.values[place :: len(names)] for place in range(len(names))]
         said = series.Points(names, [0] * len(self.times), self.times, columns)
@@ -95,15 +95,18 @@ class Load:
             known = set(Node.objects.filter(pk__in={minute.node_id for minute in found}).values_list("pk", flat=True))
             blocks = {minute: block for minute in found if minute.node_id in known and (block := minute.block())}
             grown: dict[int, Sequence[object]] = {
-                minute.pk: (each.count, each.last_time, each.payload) for minute, each in blocks.items() if minute.pk
+                minute.pk: (each.size, each.last_time, each.payload) for minute, each in blocks.items() if minute.pk
             }
             update_rows(SeriesBlock, grown, columns=["count", "last_time", "payload"])
-            SeriesBlock.objects.bulk_create(block for minute, block in blocks.items() if minute.pk is None)
+            new = [minute for minute in blocks if minute.pk is None]
+            rows = SeriesBlock.objects.bulk_create(
+                SeriesBlock(**dict(zip(series.BLOCK_COLUMNS, blocks[minute], strict=True))) for minute in new
+            )
+        for minute, row in zip(new, rows, strict=True):
+            minute.pk = row.pk
         for minute in found:
             del self._unwritten[minute]
-            if minute in blocks:
-                minute.pk = minute.pk or blocks[minute].pk
-            else:
+            if minute not in blocks:
                 self._open.pop(minute.node_id, None)
 
     def forget(self) -> None:

@@ -5,9 +5,9 @@ from math import inf
 from typing import NamedTuple
 
 from orchestrator.domain.words import storable
+from orchestrator.many_rows import update_rows
 from orchestrator.models import LogChunk, Replica
 from orchestrator.queries.telemetry import LOG_CHUNK_BYTES
-from orchestrator.services.intake.bulk import update_rows
 from worker_agent.protocol.records import Gap, Log
 
 SAME_CHUNK_S = 1.0

@@ -3,20 +3,24 @@ this."""
 
 import json
 import logging
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from django.db.models import F
 
 from orchestrator import live
-from orchestrator.domain.sketch import extended
+from orchestrator.domain.loss import loss_name
+from orchestrator.domain.sketch import Sketch, extended
 from orchestrator.domain.words import storable
+from orchestrator.many_rows import update_rows
 from orchestrator.models import Attempt, Job, Replica
 from orchestrator.queries.jobs import Began
+from orchestrator.queries.jobs import advance as job_advance
+from orchestrator.series import Points
 from orchestrator.services.gang import figures
-from orchestrator.services.intake.bulk import update_rows
-from orchestrator.services.transitions import announce_advance, announce_job, announce_replicas
+from orchestrator.services.transitions import announce_advances, announce_job, announce_replicas
 from worker_agent.protocol.job.gang_shape import is_leader, is_with_chief
 from worker_agent.protocol.records import FactValue, Progress, Summary
 from worker_agent.protocol.states import Kind, Strategy
@@ -29,45 +33,95 @@ FACTS_PER_REPLICA = 100
 FACTS_BYTES = 65_536
 METRICS_PER_JOB = 100
 METRIC_NAME_CHARS = 200
-COUNTS = {"step": STEP_MAX, "total_steps": STEP_MAX, "epoch": COUNT_MAX, "epochs": COUNT_MAX}
-COLUMNS = (*COUNTS, "metrics", "sketch")
-Said = tuple[Replica, Sequence[Progress | Summary], tuple[list[int], list[float]]]
+JOBS_REMEMBERED = 4096
+COUNTS = ("step", "total_steps", "epoch", "epochs")
+Said = tuple[Replica, Sequence[Progress | Summary], Sequence[Points]]
+
+
+class _Known:
+    """What of a job in an attempt is not read with every batch. Nobody but ingest writes sketches."""
+
+    def __init__(self, *, with_chief: bool, sketch: Sketch, measured: Iterable[str]) -> None:
+        self.with_chief, self.sketch, self.measured = with_chief, sketch, set(measured)
+        self.began = Began()
+
+
+class _Jobs:
+    """What ingest remembers of jobs. To be forgotten when a transaction failed, for it may be ahead of the table."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[int, int], _Known] = OrderedDict()
+
+    def of(self, jobs: Iterable[Job]) -> dict[int, _Known]:
+        """By job id. When an attempt began is read again until its processes are at work: then that stays."""
+        marks = {(job.pk, job.attempt): job for job in jobs}
+        if unknown := {pk for pk, attempt in marks if (pk, attempt) not in self._known}:
+            rows = Job.objects.filter(pk__in=unknown)
+            columns = rows.values_list("pk", "attempt", "strategy", "spec__kind", "spec__chief", "sketch", "metrics")
+            for pk, attempt, strategy, kind, chief, sketch, metrics in columns:
+                with_chief = is_with_chief(Strategy(strategy), is_recipe=kind == Kind.RECIPE, chief=chief)
+                self._known[pk, attempt] = _Known(with_chief=with_chief, sketch=sketch, measured=metrics)
+        if waiting := [pk for pk, attempt in marks if self._known[pk, attempt].began.at is None]:
+            present = Attempt.objects.filter(job__in=waiting, number=F("job__attempt"))
+            for pk, attempt, at, step in present.values_list("job_id", "number", "running_at", "resumed_step"):
+                self._known[pk, attempt].began = Began(at, step)
+        found = {mark[0]: self._known[mark] for mark in marks}
+        for mark in marks:
+            self._known.move_to_end(mark)
+        while len(self._known) > JOBS_REMEMBERED:
+            self._known.popitem(last=False)
+        return found
+
+    def forget(self) -> None:
+        self._known.clear()
+
+
+known = _Jobs()
 
 
 def store_progress(said: Sequence[Said], *, now: datetime) -> None:
     """Move these replicas and their jobs forward and announce the jobs. An earlier attempt's replicas move no job.
 
-    Each replica comes with steps and values of its new points of the loss: those of the leader are sketched.
+    Each replica comes with its new points: the leader's loss is sketched.
     """
     _move(said, now)
+    present = [each for each in said if each[0].attempt == each[0].job.attempt and not each[0].superseded]
     jobs: dict[int, Job] = {}
-    asked = Job.objects.filter(pk__in={replica.job_id for replica, _, _ in said})
-    gangs = {pk: read for pk, *read in asked.values_list("pk", "spec__kind", "spec__chief")}
-    reached: dict[int, set[str]] = defaultdict(set)
-    for replica, records, (steps, losses) in said:
-        if replica.attempt == replica.job.attempt and not replica.superseded:
-            job = jobs.setdefault(replica.job_id, replica.job)
-            kind, chief = gangs[job.pk]
-            with_chief = is_with_chief(Strategy(job.strategy), is_recipe=kind == Kind.RECIPE, chief=chief)
-            leads = is_leader(replica.role, replica.index, has_chief=with_chief)
-            for record in records:
-                if leads or isinstance(record, Summary):
-                    reached[job.pk] |= _advance(job, record)
-            if leads and steps:
-                job.sketch = extended(job.sketch, steps, losses)
+    for replica, _, _ in present:
+        replica.job = jobs.setdefault(replica.job_id, replica.job)
+    about = known.of(jobs.values())
+    reached: dict[int, set[str]] = {}
+    drawn: dict[int, Sequence[object]] = {}
+    for replica, records, points in present:
+        job, own = replica.job, about[replica.job_id]
+        leads = is_leader(replica.role, replica.index, has_chief=own.with_chief)
+        if leads and (sketch := _sketched(own, points)) != own.sketch:
+            own.sketch = sketch
+            drawn[job.pk] = (sketch, job.attempt)
+        for record in records:
+            if leads or isinstance(record, Summary):
+                reached.setdefault(job.pk, set()).update(_advance(job, record))
+                own.measured |= reached[job.pk]
     rows: dict[int, Sequence[object]] = {
-        pk: (*(getattr(job, name) for name in COLUMNS), job.attempt) for pk, job in jobs.items()
+        pk: (job.step, job.total_steps, job.epoch, job.epochs, job.attempt)
+        for pk, job in jobs.items()
+        if pk in reached or pk in drawn
     }
-    revisions = update_rows(Job, rows, columns=COLUMNS, guard="attempt", counter="revision")
-    figures.copy({jobs[pk]: names for pk, names in reached.items() if pk in revisions})
-    present = Attempt.objects.filter(job__in=jobs, number=F("job__attempt"))
-    began = {pk: Began(at, step) for pk, at, step in present.values_list("job_id", "running_at", "resumed_step")}
-    for pk, job in jobs.items():
+    revisions = update_rows(Job, rows, columns=COUNTS, guard="attempt", counter="revision")
+    measured = {pk: names for pk, names in reached.items() if names and pk in revisions}
+    metrics = {pk: (jobs[pk].metrics, jobs[pk].attempt) for pk in measured}
+    update_rows(Job, metrics, columns=["metrics"], guard="attempt")
+    update_rows(Job, drawn, columns=["sketch"], guard="attempt")
+    figures.copy({jobs[pk]: names for pk, names in measured.items()})
+    advances = {}
+    for pk in rows:
+        job = jobs[pk]
         job.revision += 1
         if revisions.get(pk) == job.revision:
-            announce_advance(job, began.get(pk, Began()), now=now)
+            advances[pk] = partial(job_advance, job, about[pk].began, measured=pk in measured, now=now)
         else:  # somebody else has changed it since it was read
             announce_job(Job.objects.select_related("owner", "cluster").get(pk=pk))
+    announce_advances(advances)
 
 
 def store_facts(said: Sequence[tuple[Replica, Mapping[str, FactValue]]]) -> None:
@@ -95,21 +149,32 @@ def _move(said: Sequence[Said], now: datetime) -> None:
     for replica, records, _ in said:
         steps = [_within(record.step, STEP_MAX) for record in records if isinstance(record, Progress)]
         if steps and (replica.step is None or max(steps) > replica.step):
-            moves[replica.pk] = (max(steps), now, now)
-    update_rows(Replica, moves, columns=("step", "stepped_at", "moved_at"))
+            moves[replica.pk] = (max(steps),)
+    update_rows(Replica, moves, columns=["step"], same={"stepped_at": now, "moved_at": now})
 
 
 def _advance(job: Job, record: Progress | Summary) -> set[str]:
     """What a record adds to the job as read; the names of its metrics. Within an attempt nothing goes back."""
-    for name, most in COUNTS.items():
-        setattr(job, name, max(getattr(job, name), _within(getattr(record, name, 0), most)))
+    job.epoch = max(job.epoch, _within(record.epoch, COUNT_MAX))
+    if isinstance(record, Progress):
+        job.step = max(job.step, _within(record.step, STEP_MAX))
+        job.total_steps = max(job.total_steps, _within(record.total_steps, STEP_MAX))
+        job.epochs = max(job.epochs, _within(record.epochs, COUNT_MAX))
+        return set()
     named = set()
-    for name, value in record.metrics.items() if isinstance(record, Summary) else ():
+    for name, value in record.metrics.items():
         known = storable(name)[:METRIC_NAME_CHARS]
         if known in job.metrics or len(job.metrics) < METRICS_PER_JOB:
             job.metrics[known] = live.jsonable(value)
             named.add(known)
     return named
+
+
+def _sketched(own: _Known, said: Sequence[Points]) -> Sketch:
+    """The small curve with the new points of what is taken as the job's loss."""
+    loss = loss_name(own.measured.union(*(points.names for points in said)))
+    found = [(points.steps, points.values[points.names.index(loss)]) for points in said if loss in points.names]
+    return extended(own.sketch, [step for steps, _ in found for step in steps], [v for _, vs in found for v in vs])
 
 
 def _within(number: int, most: int) -> int:

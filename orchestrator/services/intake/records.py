@@ -7,22 +7,22 @@ and nothing is doubled. A slice that begins beyond the cursor is not stored: the
 
 import logging
 from collections import defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from math import isfinite
 
 import msgspec
 from django.db.models import F
 
 from orchestrator import live, series
-from orchestrator.domain.loss import loss_name
+from orchestrator.many_rows import update_rows
 from orchestrator.models import Cursor, Node, Replica
 from orchestrator.services import fencing, transitions
 from orchestrator.services.checkpoints import checkpoint_registry
 from orchestrator.services.gang import gang
 from orchestrator.services.intake import log_text, progress
-from orchestrator.services.intake.bulk import update_rows
 from orchestrator.services.intake.log_text import Output
 from orchestrator.services.nodes import dirty
 from worker_agent.protocol.codec import decode_record
@@ -52,7 +52,7 @@ INT64_MAX = 2**63 - 1
 COLUMNS = (
     *("job_id", "attempt", "role", "index", "incarnation", "superseded", "node_id", "log_size", "step", "status"),
     *("job__status", "job__strategy", "job__attempt", "job__started_at", "job__revision"),
-    *(f"job__{name}" for name in progress.COLUMNS),
+    *(f"job__{name}" for name in progress.COUNTS),
 )
 
 Acks = dict[str, dict[str, int]]
@@ -117,11 +117,14 @@ def store(slices: Sequence[tuple[str, Records]], *, now: datetime) -> Acks:
     _count_refused(news)
     refused = _store_points(news)
     logs = log_text.store({intake.replica: intake.output for intake in news if intake.output})
+    told: dict[str, list[live.Announced]] = defaultdict(list)
     for intake in news:
-        _announce(intake, logs.get(intake.replica.pk, []), refused.get(intake.replica.pk, ()))
+        pk = intake.replica.pk
+        told[live.job_group(intake.replica.job_id)] += _events(intake, logs.get(pk, []), refused.get(pk, ()))
+    live.announce_each(told)
     progress.store_facts([(intake.replica, intake.facts) for intake in news if intake.facts])
-    advanced = [(intake.replica, intake.advances, _losses(intake)) for intake in news]
-    progress.store_progress([each for each in advanced if each[1] or each[2][0]], now=now)
+    advanced = [(intake.replica, intake.advances, [*intake.points, *intake.printed]) for intake in news]
+    progress.store_progress([each for each in advanced if each[1] or each[2]], now=now)
     for intake in news:
         _note_checkpoints(intake)
     for intake in news:
@@ -209,7 +212,7 @@ def _add_points(points: list[series.Points], record: Points) -> None:
     steps, times = record.steps, record.times
     if not steps:
         return
-    if any(len(column) != len(steps) for column in (times, *record.values)) or len(record.values) != len(record.names):
+    if {len(times), *map(len, record.values)} != {len(steps)} or len(record.values) != len(record.names):
         raise ValueError("the columns of its points differ in length")
     if not all(map(isfinite, times)) or not -INT64_MAX <= min(steps) <= max(steps) <= INT64_MAX:
         raise ValueError("a step or a time is out of range")
@@ -260,18 +263,24 @@ def _store_points(intakes: Sequence[Intake]) -> dict[int, set[str]]:
     return refused
 
 
-def _announce(intake: Intake, pieces: Sequence[Output], refused: Container[str]) -> None:
+def _events(intake: Intake, pieces: Sequence[Output], refused: Container[str]) -> Iterator[live.Announced]:
     """The trainer's advance is told even without points, so that a page knows that it missed nothing."""
-    replica, events = intake.replica, []
-    if advance := intake.stored.get(Stream.TRAINER):
-        columns = _told(intake.points, refused)
-        events.append(live.points_stored(replica, start=advance[0], end=advance[1], series=columns))
+    if Stream.TRAINER in intake.stored:
+        yield partial(_points_event, intake, refused)
     if pieces:
-        text = "".join(piece.text for piece in pieces)
-        first, last = pieces[0], pieces[-1]
-        numbers = _told(intake.printed, refused)
-        events.append(live.log_stored(replica, start=first.start, end=last.end, at=first.at, text=text, series=numbers))
-    live.announce(live.job_group(replica.job_id), events)
+        yield partial(_log_event, intake, pieces, refused)
+
+
+def _points_event(intake: Intake, refused: Container[str]) -> live.LiveEvent:
+    start, end = intake.stored[Stream.TRAINER]
+    return live.points_stored(intake.replica, start=start, end=end, series=_told(intake.points, refused))
+
+
+def _log_event(intake: Intake, pieces: Sequence[Output], refused: Container[str]) -> live.LiveEvent:
+    text = "".join(piece.text for piece in pieces)
+    first, last = pieces[0], pieces[-1]
+    numbers = _told(intake.printed, refused)
+    return live.log_stored(intake.replica, start=first.start, end=last.end, at=first.at, text=text, series=numbers)
 
 
 def _note_checkpoints(intake: Intake) -> None:
@@ -297,14 +306,6 @@ def _note_once(replica: Replica, *, kind: str, text: str) -> None:
     """A line in the job's history, unless one of this kind about this replica is there."""
     if not replica.events.filter(kind=kind).exists():
         transitions.record(kind=kind, text=text[:2000], replica=replica)
-
-
-def _losses(intake: Intake) -> tuple[list[int], list[float]]:
-    """Steps and values of what is taken as the job's loss."""
-    said = [*intake.points, *intake.printed]
-    loss = loss_name({name for points in said for name in points.names}.union(intake.replica.job.metrics))
-    found = [(points.steps, points.values[points.names.index(loss)]) for points in said if loss in points.names]
-    return [step for steps, _ in found for step in steps], [value for _, values in found for value in values]
 
 
 def _told(said: Sequence[series.Points], refused: Container[str]) -> dict[str, live.Columns]:

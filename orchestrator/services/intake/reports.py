@@ -13,14 +13,14 @@ from typing import NamedTuple
 import msgspec
 from django.db import transaction
 
-from orchestrator import live
+from orchestrator import live, series
 from orchestrator.domain.lifecycle import AGENT_AWAY
 from orchestrator.domain.words import storable
+from orchestrator.many_rows import update_rows
 from orchestrator.models import Node, Replica
 from orchestrator.services import transitions
 from orchestrator.services.gang import gang
-from orchestrator.services.intake import load, records
-from orchestrator.services.intake.bulk import update_rows
+from orchestrator.services.intake import load, progress, records
 from orchestrator.services.intake.records import Acks
 from orchestrator.services.nodes import dirty
 from orchestrator.services.trials import probing
@@ -56,6 +56,13 @@ def apply(batch: Sequence[tuple[Sender, Report]], *, now: datetime) -> Acks:
         if rare := [(sender.pk, report) for sender, report in batch if _needs_row(sender, report)]:
             _apply_rare(rare, now=now)
         return records.store(slices, now=now) if slices else {}
+
+
+def forget() -> None:
+    """What is remembered between batches may be ahead of the tables: a transaction has failed, or this is not the only
+    ingest any more."""
+    series.appends.forget()
+    progress.known.forget()
 
 
 def _needs_row(sender: Sender, report: Report) -> bool:

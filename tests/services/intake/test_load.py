@@ -8,6 +8,7 @@ from django.test.utils import CaptureQueriesContext
 from msgspec.structs import replace
 
 from orchestrator import series
+from orchestrator.many_rows import insert_rows
 from orchestrator.models import Node, SeriesBlock
 from orchestrator.services.intake.load import GPU_LOAD, WRITTEN_AT_ONCE, WRITTEN_EVERY_S, Load, taken
 from tests.data.conftest import NOW
@@ -123,7 +124,7 @@ def test_what_was_stored_by_series_is_read_with_it(load: Load) -> None:
     node = make_node()
     owner = series.Owner(node_id=node.pk)
     row = series._block(owner, "cpu_percent", series.curve_of([0, 0], [NOW_S - 2, NOW_S - 1], [70.0, 71.0]))
-    row.save()
+    insert_rows(SeriesBlock, [row], columns=series.BLOCK_COLUMNS)
     beat(load, node, 1)
     load.write(now=after(60), everything=True)
     assert curve(node) == [70.0, 71.0, 1.0]

@@ -1,4 +1,5 @@
-"""Many rows in one statement, for what ingest does dozens of times a second.
+"""Many rows in one statement, for what ingest does dozens of times a second. Columns are named as in models, foreign
+keys with `_id`.
 
 `QuerySet.bulk_update` says the same with a CASE per column, `bulk_create` prepares each value of each row by its field:
 that costs milliseconds.
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from django.db import connection
-from django.db.models import CharField, Field, FloatField, IntegerField, JSONField, Model
+from django.db.models import CharField, Field, FloatField, ForeignKey, IntegerField, JSONField, Model
 
 K = TypeVar("K", bound=int | str)
 
@@ -76,12 +77,12 @@ def insert_rows(model: type[Model], rows: Sequence[Sequence[object]], *, columns
 
 
 def _fields_of(model: type[Model]) -> "dict[str, Field[Any, Any]]":
-    return {field.name: field for field in model._meta.concrete_fields}
+    return {field.attname: field for field in model._meta.concrete_fields}
 
 
 def _prepared(field: "Field[Any, Any]", column: Sequence[object]) -> Sequence[object]:
     """The values as the database takes them: numbers and texts as they are, JSON as text."""
-    if isinstance(field, IntegerField | FloatField | CharField):
+    if isinstance(field, IntegerField | FloatField | CharField | ForeignKey):
         return column
     if isinstance(field, JSONField):
         return [msgspec.json.encode(value).decode() for value in column]
