@@ -257,9 +257,8 @@ def page(owner: Owner, name: str, *, first: int = 0) -> tuple[list[Curve], int |
         curves.append(_unpack(count, payload))
     if len(ids) == PAGE_BLOCKS:
         return curves[:-1], ids[-1]
-    for payload in blocks.filter(name=UNSORTED).values_list("payload", flat=True):
-        curves += [curve for said, curve in _curves_in(payload) if said == name]
-    return curves, None
+    late = _curves_of(blocks.filter(name=UNSORTED).values_list("payload", flat=True))
+    return [*curves, *([late[name]] if name in late else [])], None
 
 
 def thin(curve: Curve, points: int) -> Curve:
