@@ -340,8 +340,7 @@ def _sort_in(last: Mapping[Owner, bytes]) -> None:
     grown: dict[int, Sequence[object]] = {}
     fresh: list[Block] = []
     for key, curve in curves.items():
-        block_id = newest.get(key, 0)
-        if block_id in growing:
+        if (block_id := newest.get(key, 0)) in growing:
             grown[block_id] = _block(*key, join([growing[block_id], curve]))[-3:]
         else:
             fresh.append(_block(*key, curve))
