@@ -54,6 +54,7 @@ export class Chart {
       where: make("span", { class: "at" }),
     });
     this.title = $("h3", el).textContent;
+    this.plot.setAttribute("aria-label", this.title);
     for (const b of $$("[data-tool]", el))
       b.onclick = () => this.set(b.dataset.tool, b.getAttribute("aria-pressed") !== "true");
     const take = {
