@@ -275,8 +275,9 @@ def _ending_text(job: Job, end: End) -> str:
 
 def _is_told(job: Job, reason: str) -> bool:
     """Whether an event has said it: that of a process which ended, or that in which the job began to end."""
-    ended = (reason_of(each) for each in gang_facts.present(job) if each.ending)
-    return reason == job.reason or any(reason == each[:REASON_CHARS] for each in ended)
+    if reason == job.reason:
+        return True
+    return any(reason == reason_of(each)[:REASON_CHARS] for each in gang_facts.present(job) if each.ending)
 
 
 def _event_text(replica: Replica, facts: ReplicaFacts) -> str:
@@ -284,10 +285,12 @@ def _event_text(replica: Replica, facts: ReplicaFacts) -> str:
     said = replica.job.reason
     if facts.cause in (Cause.STOPPED, Cause.PAUSED) and facts.message in (said, sentence_in(said)):
         return sentence_of(replace(facts, message=""))
+    if facts.end.row.status is not JobStatus.FAILED or replica.attempt == 1:
+        return reason_of(facts)
     ending = {"cause": facts.cause, "exit_code": facts.end.code, "signal": facts.end.signal, "reason": facts.message}
     alike = Replica.objects.filter(job=replica.job_id, role=replica.role, index=replica.index, **ending)
     before = alike.filter(attempt__lt=replica.attempt).order_by("attempt").first()
-    if facts.end.row.status is JobStatus.FAILED and before is not None:
+    if before is not None:
         return f"{sentence_of(replace(facts, message='')).removesuffix('.')} again, as in attempt {before.attempt}."
     return reason_of(facts)
 
