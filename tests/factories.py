@@ -60,6 +60,7 @@ def make_inventory(*, slots: int = 2, kind: str = "cpu", **fields: object) -> In
         "tf_keras": "2.21.0",
         "agent": "0.1.0",
         "platform": "Linux x86_64",
+        "job_fields": " ".join(JobSpec.__struct_fields__),
     }
     return Inventory(**(facts | fields))
 

@@ -39,7 +39,7 @@ def post(message: commands.Command, *, node: Node, now: datetime, replica: Repli
     """Write one command, whose id is `NEW`, and send it on commit."""
     kind = str(message.__struct_config__.tag)
     row = Command.objects.create(node=node, replica=replica, kind=kind, body=b"", created_at=now)
-    row.body = encode(msgspec.structs.replace(message, command_id=row.pk))
+    row.body = encode(commands.sendable(msgspec.structs.replace(message, command_id=row.pk)))
     row.save(update_fields=["body"])
     transaction.on_commit(partial(send, row, now=now))
     return row

@@ -17,6 +17,8 @@ from worker_agent.protocol.states import Cause, Keras, Kind, Strategy
 HERE = Path(__file__).parent
 CHIEF = "chief:0"
 WITHIN_S = 180.0
+# A process that does not hear of its end is killed after 10 s.
+ENDS_WITHIN_S = 30.0
 _WAYS = (
     ("generator", "generator"),
     ("py_function", "py_function"),
@@ -39,12 +41,14 @@ SCRIPTS: dict[str, dict[str, Any]] = {
 KINDS = RECIPES | SCRIPTS
 
 
-def trained(folder: Path, kind: str, zygote: Zygote) -> Gang:
-    """A gang of that kind that has trained to its end. One that stands still raises `AssertionError`, and stays."""
+def trained(folder: Path, kind: str, zygote: Zygote, *, within_s: float = WITHIN_S) -> Gang:
+    """A gang of that kind that has trained to its end. One that stands still is ended, and raises `AssertionError`."""
     job = gang(folder, strategy=Strategy.PARAMETER_SERVER, workers=2, ps=1, **KINDS[kind]).start(zygote)
-    job.wait(WITHIN_S, names=[CHIEF])
-    job.stop()
-    job.wait(20)
+    try:
+        job.wait(within_s, names=[CHIEF])
+    finally:
+        job.stop()
+        job.wait(ENDS_WITHIN_S)
     ending = job[CHIEF].exit()
     assert ending is not None
     assert ending.cause is Cause.COMPLETED, job[CHIEF].log()[-3000:]

@@ -16,6 +16,7 @@ import psutil
 import pynvml
 
 from worker_agent.machine.processes import boot_id
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.reports import Device, GpuSample, Inventory, Sample
 from worker_agent.protocol.states import DeviceKind
 
@@ -81,6 +82,7 @@ def take_inventory(devices: Devices) -> Inventory:
         platform=platform.platform(),
         tpus=tpu_chips(PCI_DEVICES),
         machine=_machine(),
+        job_fields=" ".join(JobSpec.__struct_fields__),
     )
 
 

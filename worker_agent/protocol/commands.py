@@ -10,6 +10,13 @@ from worker_agent.protocol.job.script.script_text import READ_AT_IMPORT
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Role
 
 COMMAND_TASK = "trainyard.agent.command"
+# The fields of a job that agents of the version before do not know: they are sent where a job sets them. To be emptied
+# with each release.
+NEWER_FIELDS = frozenset(("chief", "files", "files_limit_mb", "max_steps", "printed"))
+_DEFAULTS = {
+    each.name: each.default if each.default_factory is msgspec.NODEFAULT else each.default_factory()
+    for each in msgspec.structs.fields(JobSpec)
+}
 PERMIT_S = 30
 PERMITTED, WITHDRAWN = b"1", b"0"
 
@@ -58,6 +65,21 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, tag="launch"):
     restore: Restore | None = None
     lease_s: float = 0.0
     incarnation: int = 0
+
+
+def fields_set(spec: JobSpec) -> set[str]:
+    """The fields that are something else than their default."""
+    return {name for name in JobSpec.__struct_fields__ if getattr(spec, name) != _DEFAULTS[name]}
+
+
+def sendable(command: "Command") -> object:
+    """The command without newer fields that its job does not set, so that an older agent takes it."""
+    if not isinstance(command, Launch | Probe):
+        return command
+    body = msgspec.to_builtins(command, builtin_types=(bytes,))
+    unset = NEWER_FIELDS - fields_set(command.spec)
+    body["spec"] = {name: value for name, value in body["spec"].items() if name not in unset}
+    return body
 
 
 def environment_of(launch: Launch) -> dict[str, str]:

@@ -30,6 +30,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """What a node has and runs. Versions are "" where the package is missing; `tpus` counts chips, None: not told.
+    `job_fields` are the fields of a job that its agent knows, apart by spaces ("": not told, by an older one).
     Agents with the same `machine` share its ports, whatever their addresses ("": not told)."""
 
     hostname: str
@@ -44,6 +45,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     platform: str
     tpus: int | None = None
     machine: str = ""
+    job_fields: str = ""
 
 
 class GpuSample(msgspec.Struct, frozen=True, kw_only=True):

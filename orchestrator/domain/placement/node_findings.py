@@ -6,9 +6,10 @@ Asked in the preview and before each launch. Pure; `services/trials/preflights.p
 from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrator.domain.placement.planning import NodeView
+from worker_agent.protocol.commands import NEWER_FIELDS, fields_set
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.gang_shape import keras_of
-from worker_agent.protocol.job.job_spec import JobSpec
+from worker_agent.protocol.job.job_spec import FIELDS, JobSpec
 from worker_agent.protocol.states import Keras
 
 _SAME = "Install the same one on all nodes and restart their agents, or cordon the nodes that differ"
@@ -32,9 +33,26 @@ def findings(spec: JobSpec, nodes: Sequence[NodeView]) -> Iterator[Finding]:
     yield from _missing(package, keras, "the job's processes need it", f"Install it there (pip install '{package}')")
     why = "layers may be built differently, and their variables may not match"
     yield from _differing("Keras differs", keras, why, _SAME)
+    asked = fields_set(spec)
+    yield from _older({name: asked - _known(each.job_fields) for name, each in software.items()})
     agents = {name: each.agent for name, each in software.items()}
     why = "an older agent may not understand its commands"
     yield from _differing("agents differ", agents, why, "Update and restart the older ones")
+
+
+def _known(job_fields: str) -> set[str]:
+    return set(job_fields.split()) or set(JobSpec.__struct_fields__) - NEWER_FIELDS
+
+
+def _older(unknown: Mapping[str, set[str]]) -> Iterator[Finding]:
+    """`unknown` are the fields that the job sets and a node's agent does not know, by the node's name."""
+    if names := [name for name in sorted(unknown) if unknown[name]]:
+        labels = sorted({FIELDS[field].label for name in names for field in unknown[name] & FIELDS.keys()})
+        yield Finding(
+            f"an older Trainyard runs on {', '.join(names)}",
+            f"its agent does not know what the job sets: {', '.join(labels)}",
+            "Update and restart the agent there, leave that as it is by default, or cordon the node",
+        )
 
 
 def _missing(package: str, versions: Mapping[str, str], why: str, remedy: str) -> Iterator[Finding]:

@@ -25,12 +25,13 @@ from worker_agent.protocol.states import DeviceKind, NodeState, Role
 
 @dataclass(frozen=True)
 class Software:
-    """Versions of what a node runs; "" where it has none, or has not told."""
+    """Versions of what a node runs; "" where it has none, or has not told. `job_fields` as in its `Inventory`."""
 
     tensorflow: str = ""
     keras: str = ""
     tf_keras: str = ""
     agent: str = ""
+    job_fields: str = ""
 
 
 @dataclass(frozen=True)

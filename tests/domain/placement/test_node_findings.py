@@ -5,10 +5,12 @@ import pytest
 from orchestrator.domain.placement.node_findings import findings
 from orchestrator.domain.placement.planning import NodeView, Software
 from tests.agent.plans import make_spec
+from worker_agent.protocol.job.job_spec import JobSpec
 from worker_agent.protocol.states import Keras, NodeState, Strategy
 
 GANG_RUNS = "TensorFlow differs between the nodes of the gang "
 SOUND = {"tensorflow": "2.21.0", "keras": "3.15.1", "tf_keras": "2.21.0", "agent": "0.1.0"}
+SOUND["job_fields"] = " ".join(JobSpec.__struct_fields__)
 
 
 def make_nodes(*software: dict[str, str]) -> list[NodeView]:
@@ -26,6 +28,15 @@ def found(*software: dict[str, str], **spec: object) -> list[tuple[str, bool]]:
 
 def test_equal_nodes_are_sound() -> None:
     assert found({}, {}, {}) == []
+
+
+def test_an_older_agent_takes_what_it_knows_and_is_named_for_the_rest() -> None:
+    assert found({"job_fields": ""}, epochs=7) == []
+    older = ("an older Trainyard runs on n1", True)
+    assert found({"job_fields": ""}, printed="loss") == [older]
+    assert found({"job_fields": "name epochs printed code kind strategy cluster"}, printed="loss") == []
+    (finding,) = findings(make_spec(printed="loss", files="*.npy"), make_nodes({"job_fields": ""}))
+    assert finding.why == "its agent does not know what the job sets: Files kept, Numbers in printed lines"
 
 
 @pytest.mark.parametrize(
