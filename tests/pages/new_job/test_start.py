@@ -1,5 +1,6 @@
 """What a person needs to start a job: all errors in one list, what is set in folded parts, a sample, a copy."""
 
+import re
 from datetime import UTC, datetime
 from html import unescape
 
@@ -140,3 +141,12 @@ def test_a_missing_package_leads_to_its_field(person: Client, module: str, lines
     assert ("That is a guess" in opened) == (module == "mine")
     other = person.get(URL, {"clone": job.pk, "missing": "harmful"}).content.decode()
     assert Fields(other).values["requirements"] == ""
+
+
+def test_enter_in_a_field_starts_nothing(person: Client) -> None:
+    """A browser presses the first button of a form, and none where that one is disabled."""
+    page = html_of(person.get(URL))
+    buttons = re.findall(r'<button(?=[^>]*type="submit")[^>]*>', page)
+    first = next(each for each in buttons if 'form="new-job"' in each)
+    assert "disabled" in first
+    assert page.index(first) < page.index('<form class="ty-form" id="new-job"')

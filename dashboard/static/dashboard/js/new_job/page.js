@@ -120,7 +120,6 @@ function leaveCatalogue() {
     $("[name=source][value=upload]", form).checked = true;
 }
 
-// Enter in a field presses the first button, so a check is always asked for by its own.
 const asker = $("#check");
 asker.addEventListener("click", async (e) => {
   e.preventDefault();
