@@ -47,7 +47,7 @@ def layout_of(strategy: Strategy, device: DeviceKind) -> Layout:
 
 # compute: what a job costs beside the bare loop; apply: the same of the optimizer; fixed: ms a step; variables: ms a
 # variable; bytes: how much slower than the bare link; rows, rows_fixed: the same of the gathered rows of tables.
-# CPU: fitted on trainings of fourteen models by two processes on one machine. GPU, tensor parallel and pipeline: not
+# CPU: fitted on trainings of ten models by two processes on one machine. GPU, tensor parallel and pipeline: not
 # measured, a guess of what launches and copies cost.
 _SERVED = {"compute": 1.0, "fixed": 6.8, "variables": 0.23, "bytes": 0.6}
 _ON_CPU: Mapping[Strategy, Constants] = {

@@ -4,7 +4,7 @@ A layout is the job as it would be submitted (`JobSpec`), so the rules that a re
 `domain/job/combinations`, batch arithmetic and placement. Nothing of them is repeated.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
@@ -30,7 +30,7 @@ WORKERS_MAX = 64
 DEVICES_MAX = 64
 SERVERS_MAX = 16
 # What a layout consists of. An advice chooses these, whatever the request says of them.
-_SIZES = ("workers", "devices_per_worker", "ps", "model_parallel", "micro_batches", "chief", "tpu")
+_SIZES = {"workers", "devices_per_worker", "ps", "model_parallel", "micro_batches", "accumulation", "chief", "tpu"}
 
 
 class Goal(Enum):
@@ -148,7 +148,7 @@ def candidates(cluster: Cluster, wishes: Wishes) -> tuple[list[Candidate], list[
     for strategy in STRATEGIES:
         why: Refused | None = None
         before = len(found)
-        for sizes in _sizes(strategy, cluster.view):
+        for sizes in _sizes(strategy, places.view, wishes.job.global_batch_size):
             answer = _checked(_with(wishes, strategy, sizes), places, wishes.recipe)
             if isinstance(answer, Candidate):
                 found += [answer, *_with_more_examples(answer, places, wishes)]
@@ -232,26 +232,26 @@ def _with(wishes: Wishes, strategy: Strategy, sizes: Mapping[str, int]) -> JobSp
     return msgspec.structs.replace(wishes.job, strategy=strategy, **{**unread, **tpu, **sizes})
 
 
-def _sizes(strategy: Strategy, view: ClusterView) -> Iterator[dict[str, int]]:
-    """The sizes that a strategy has on these machines, the smallest first."""
+def _sizes(strategy: Strategy, view: ClusterView, batch: int) -> Iterator[dict[str, int]]:
+    """The sizes that a strategy has on these machines, the smallest first. `view` is of the idle cluster."""
     row = STRATEGIES[strategy]
-    per_node = max((node.count(kind) for node in view.nodes for kind in DeviceKind), default=1)
+    counts = [len(node.free(kind)) for node in view.nodes for kind in DeviceKind]
     if "devices_per_worker" not in row.reads:
         yield {}
         return
     if not row.is_gang:
-        yield from ({"devices_per_worker": width} for width in _steps(2, max(2, min(per_node, DEVICES_MAX))))
+        most = max(2, min(max(counts, default=2), DEVICES_MAX))
+        yield from ({"devices_per_worker": width} for width in _steps(2, most, batch))
         return
-    for width in _widths(view):
-        room = max(sum(node.count(kind) // width for node in view.nodes) for kind in DeviceKind)
+    for width in _widths(counts):
+        room = max(sum(len(node.free(kind)) // width for node in view.nodes) for kind in DeviceKind)
         least = 1 if row.split in (Split.GROUPS, Split.STAGES) and width > 1 else 2
-        for workers in _steps(least, max(least, min(room, WORKERS_MAX))):
+        for workers in _steps(least, max(least, min(room, WORKERS_MAX)), batch // width):
             yield from _inner(strategy, {"workers": workers, "devices_per_worker": width})
 
 
-def _widths(view: ClusterView) -> list[int]:
+def _widths(counts: Collection[int]) -> list[int]:
     """How many devices a worker of a gang may have: one, all of a node, or what divides all nodes."""
-    counts = {node.count(kind) for node in view.nodes for kind in DeviceKind} - {0}
     return sorted(width for width in {1, gcd(*counts), *counts} if 1 <= width <= DEVICES_MAX)
 
 
@@ -272,9 +272,10 @@ def _inner(strategy: Strategy, sizes: dict[str, int]) -> Iterator[dict[str, int]
         yield sizes
 
 
-def _steps(least: int, most: int) -> list[int]:
-    """Powers of two, 3, and the largest."""
-    numbers = {3, *_powers(most), most}
+def _steps(least: int, most: int, batch: int) -> list[int]:
+    """Powers of two, 3, the largest, and the largest that divides a batch."""
+    dividing = max(number for number in range(1, most + 1) if batch % number == 0)
+    numbers = {3, *_powers(most), most, dividing}
     return sorted(number for number in numbers if least <= number <= most)
 
 

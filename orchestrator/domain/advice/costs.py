@@ -19,7 +19,8 @@ from worker_agent.protocol.job.strategy_row import Split
 from worker_agent.protocol.records import StepPart
 from worker_agent.protocol.states import DeviceKind, Strategy
 
-# What main memory gives to an optimizer that passes over all parameters (central storage of GPUs).
+# Under central storage of GPUs: between main memory and a GPU, and what main memory gives to the optimizer.
+HOST_LINK = LINKS["pcie4"]
 HOST_BYTES_PER_S = 10e9
 
 
@@ -83,9 +84,16 @@ def terms(found: Situation, constants: Constants) -> list[Term]:
     return [*step, Term(StepPart.HOST, "", found.workload.host_ms)]
 
 
+def examples_read(found: Situation) -> int:
+    """How many examples one process prepares for a step: all that are computed, unless the data are divided before."""
+    batch = found.candidate.batch
+    reads_all = found.candidate.split is Split.DEVICES and not found.workload.reads_apart
+    return batch.global_batch_size if reads_all else batch.per_worker
+
+
 def input_ms(found: Situation) -> float:
-    """What one process needs to prepare its examples of a step. It happens beside the step, so only the rest waits."""
-    return found.workload.input_ms * found.candidate.batch.per_worker
+    """What one process needs to prepare them. It happens beside the step, so only the rest waits."""
+    return found.workload.input_ms * examples_read(found)
 
 
 def travels(workload: Workload, candidate: Candidate) -> tuple[float, float]:
@@ -162,7 +170,7 @@ def _central(found: Situation, gradients: float, apply: float) -> list[Term]:
     n, link, workload = found.candidate.batch.replicas_in_sync, link_of(found), found.workload
     moved = ring(n) * link.ms(gradients)
     if found.candidate.device is DeviceKind.GPU:
-        moved = n * link.ms(workload.parameter_bytes + gradients)
+        moved = n * HOST_LINK.ms(workload.parameter_bytes + gradients)
         apply = 1e3 * workload.parameter_bytes * (2 + 2 * workload.slots) / HOST_BYTES_PER_S
     return [Term(StepPart.COMMUNICATION, "bytes", moved), Term(StepPart.APPLY, "apply", apply)]
 

@@ -12,6 +12,7 @@ from orchestrator.domain.advice.cluster import LOSSES_PER_DAY, Cluster
 from orchestrator.domain.advice.costs import Situation, input_ms, situation, terms
 from orchestrator.domain.advice.memory import Memory, fitting
 from orchestrator.domain.advice.workload import Basis, Workload
+from worker_agent.protocol.job.job_spec import keeps_checkpoints
 from worker_agent.protocol.job.strategies import STRATEGIES
 from worker_agent.protocol.records import StepPart
 from worker_agent.protocol.states import Role
@@ -144,12 +145,14 @@ def preemptible(cluster: Cluster, candidate: Candidate) -> int:
 def _goodput(found: Situation, step: float) -> float:
     """The share of the time that is not spent on starting again and on training anew what was not yet saved.
 
-    On average half of what lies between two checkpoints is trained anew. Under parameter servers the loss of a worker
-    stops that worker alone.
+    On average half of what lies between two checkpoints is trained anew, and half of all if there are none. Under
+    parameter servers the loss of a worker stops that worker alone.
     """
     workload, cluster, candidate = found.workload, found.cluster, found.candidate
     spec = candidate.spec
     steps = spec.checkpoint_steps or workload.examples / spec.global_batch_size
+    if not keeps_checkpoints(spec):
+        steps = workload.examples / spec.global_batch_size * spec.epochs
     anew_s = steps * step / 1e3 / 2 if steps else TRAINED_ANEW_S
     lost = 0.0
     alone = {seat.node_id for seat in candidate.computing} if STRATEGIES[spec.strategy].coordinated else set()

@@ -117,8 +117,8 @@ def _told(wishes: Wishes, close: Sequence[Prediction], others: Sequence[Predicti
         return Remark(Code.SURVIVES if survives else Code.TOO_CLOSE, figures)
     if not others:
         return Remark(Code.ONLY_ONE, figures)
-    ahead = value(wishes, chosen) / value(wishes, others[0]) - 1
-    figures |= {"next": label(others[0].candidate.spec.strategy), "ahead_share": ahead}
+    times = value(wishes, chosen) / value(wishes, others[0])
+    figures |= {"next": label(others[0].candidate.spec.strategy), "times": times}
     if wishes.goal is Goal.COST:
         return Remark(Code.CHEAPEST, figures)
     return Remark(Code.BEST if is_sure else Code.LIKELY, figures)

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from orchestrator.domain.advice import batch
 from orchestrator.domain.advice.candidates import Staleness, Wishes, waits_for_room
-from orchestrator.domain.advice.costs import link_of, travels
+from orchestrator.domain.advice.costs import examples_read, link_of, travels
 from orchestrator.domain.advice.memory import NEAR
 from orchestrator.domain.advice.prediction import Prediction, preemptible
 from orchestrator.domain.advice.sentences import Code, Remark
@@ -52,7 +52,7 @@ def reasons(each: Prediction, single: Prediction | None) -> Iterator[Remark]:
     if share(StepPart.APPLY) >= 2 * WORTH_SAYING:
         yield Remark(Code.APPLIES, {"part_share": share(StepPart.APPLY)})
     if share(StepPart.INPUT) >= WORTH_SAYING:
-        figures = {"part_share": share(StepPart.INPUT), "examples": each.candidate.batch.per_worker}
+        figures = {"part_share": share(StepPart.INPUT), "examples": examples_read(each.found)}
         yield Remark(Code.INPUT_BOUND, figures)
     yield from _small_batch(each, single)
     if single and single.memory.refusal and not each.candidate.holds_whole_model:
@@ -61,7 +61,10 @@ def reasons(each: Prediction, single: Prediction | None) -> Iterator[Remark]:
         yield Remark(Code.ACCUMULATED, {"parts": each.candidate.spec.accumulation})
     if each.correction:
         found = each.correction
-        yield Remark(Code.CORRECTED, {"factor": found.factor, "runs": found.runs, "ratio": found.ratio})
+        yield Remark(
+            Code.HELD if found.held else Code.CORRECTED,
+            {"factor": found.factor, "runs": found.runs, "ratio": found.ratio},
+        )
     if each.measured_ms is not None:
         yield Remark(Code.MEASURED, {"formula_ms": each.formula_ms, "measured_ms": each.measured_ms})
 

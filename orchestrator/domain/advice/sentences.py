@@ -39,6 +39,7 @@ class Code(StrEnum):
     ACCUMULATED = "accumulated"
     DIVIDED = "divided"
     CORRECTED = "corrected"
+    HELD = "held"
     MEASURED = "measured"
     # What to know before it is taken.
     USUAL_CONSTANTS = "usual_constants"
@@ -112,6 +113,8 @@ SENTENCES: Mapping[Code, str] = {
     Code.ACCUMULATED: "It fits because each replica computes its batch in {parts} parts.",
     Code.DIVIDED: "It divides the model. Undivided it needs {needs_bytes}, and {node} has {has_bytes}.",
     Code.CORRECTED: "Corrected by {factor} ×: {runs} earlier runs took {ratio} × what the formula said.",
+    Code.HELD: "Corrected by {factor} ×, the most that is allowed: {runs} earlier runs took {ratio} × what the formula "
+    "said.",
     Code.MEASURED: "The mean of the formula ({formula_ms}) and a short measurement ({measured_ms}).",
     Code.USUAL_CONSTANTS: "No training on this cluster has calibrated {label}: the figure rests on usual constants.",
     Code.OTHER_CORES: "The model was measured with another number of cores than a replica would have here.",
@@ -132,10 +135,10 @@ SENTENCES: Mapping[Code, str] = {
     "takes {more} × the examples for the same loss.",
     Code.NOISE_UNKNOWN: "{batch} examples are computed from the same weights; whether each still teaches as much "
     "was not measured.",
-    Code.BEST: "{label} is best: {rate} examples/s, {ahead_share} ahead of the next strategy, {next}.",
-    Code.LIKELY: "{label} is probably best: {rate} examples/s, {ahead_share} ahead of {next}. That is less than the "
+    Code.BEST: "{label} is best: {rate} examples/s, {times} × the next strategy, {next}.",
+    Code.LIKELY: "{label} is probably best: {rate} examples/s, {times} × {next}. That is less than the "
     "figures may err: measure to be sure.",
-    Code.CHEAPEST: "{label} is cheapest: {rate} examples/s on {devices}; {next} costs {ahead_share} more for the "
+    Code.CHEAPEST: "{label} is cheapest: {rate} examples/s on {devices}; {next} costs {times} × as much for the "
     "same examples.",
     Code.TOO_CLOSE: "Too close to call: {close} are within {limit_share} of each other. {label} is the simplest.",
     Code.SURVIVES: "Too close to call: {close} are within {limit_share} of each other. {label} goes on when a machine "

@@ -89,7 +89,8 @@ class Workload:
     example sends from one pipeline stage to the next. `divisible` is the share of parameters and work in layers that
     tensor parallel can divide. `largest_bytes` is the largest variable. `input_ms` is the time
     in which one process prepares one example, `host_ms` what Python takes of a step. `examples` are those of an epoch,
-    0 if unknown. `noise_scale` is the gradient noise scale in examples, if it was measured.
+    0 if unknown; with `reads_apart` a worker reads only those that it computes. `noise_scale` is the gradient noise
+    scale in examples, if it was measured.
     """
 
     parameters: int
@@ -105,6 +106,7 @@ class Workload:
     divisible: float = 1.0
     probes: tuple[Probe, ...] = field(default=())
     input_ms: float = 0.0
+    reads_apart: bool = False
     host_ms: float = 0.0
     examples: int = 0
     noise_scale: float | None = None

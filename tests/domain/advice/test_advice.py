@@ -11,10 +11,12 @@ from orchestrator.domain.advice.candidates import Candidate, Goal, Staleness, la
 from orchestrator.domain.advice.cluster import LINKS
 from orchestrator.domain.advice.sentences import SENTENCES, Code, amount
 from tests.domain.advice.cases import asked, gpu_model, gpus, winner, wishes
+from tests.environment import ROOT
 from worker_agent.protocol.job.choices import Precision
 from worker_agent.protocol.job.recipe_text import RecipeInfo
 from worker_agent.protocol.job.strategies import STRATEGIES
-from worker_agent.protocol.states import Keras, Strategy
+from worker_agent.protocol.records import StepPart
+from worker_agent.protocol.states import Keras, NodeState, Strategy
 
 GANG, MIRRORED = Strategy.MULTI_WORKER_MIRRORED, Strategy.MIRRORED
 EVEN = (1.0,) * 4
@@ -117,6 +119,17 @@ def test_what_would_change_the_verdict_is_where_it_changes():
     assert {"bandwidth", "global_batch_size"} <= knobs
 
 
+def test_the_example_of_the_documentation():
+    text = " ".join((ROOT / "docs" / "choosing.md").read_text().split())
+    found = advise(gpu_model(), gpus(*EVEN, network=LINKS["ethernet_1g"]), wishes())
+    change = next(each for each in found.would_change if each.figures["knob"] == "bandwidth")
+    assert change.sentence in text
+    steps = {each.candidate.spec.workers: each for each in found.predictions if each.candidate.spec.strategy is GANG}
+    assert found.verdict.best.step_ms == pytest.approx(132)
+    assert steps[4].parts[StepPart.COMPUTE] + steps[4].parts[StepPart.APPLY] == pytest.approx(36)
+    assert steps[4].parts[StepPart.COMMUNICATION] == pytest.approx(1282, rel=0.001)
+
+
 def test_memory_and_nodes_may_change_the_verdict():
     large = gpu_model(parameters=400_000_000, parameter_bytes=1.6e9, dense_bytes=1.6e9, activation_bytes=1e6)
     found = advise(large, gpus(1.0, each=2, memory=6.5e9), wishes())
@@ -179,8 +192,17 @@ def test_rules_of_a_request_hold_for_an_advice():
 
 def test_the_sizes_of_a_request_do_not_bind_the_advice():
     plain = asked(gpu_model(), gpus(*EVEN))
-    sized = asked(gpu_model(), gpus(*EVEN), strategy=Strategy.PARAMETER_SERVER, workers=3, ps=2, chief=True)
+    sized = asked(gpu_model(), gpus(*EVEN), strategy=GANG, workers=3, chief=True, accumulation=4)
     assert [each.candidate.key for each in plain.predictions] == [each.candidate.key for each in sized.predictions]
+
+
+def test_workers_that_divide_the_batch_are_found_among_the_nodes_that_take_jobs():
+    """Of eight nodes one is cordoned: seven do not divide 96, six do."""
+    cluster = gpus(*(1.0,) * 8)
+    nodes = [replace(cluster.view.nodes[0], state=NodeState.CORDONED), *cluster.view.nodes[1:]]
+    found = asked(gpu_model(), replace(cluster, view=replace(cluster.view, nodes=tuple(nodes))), batch=96)
+    workers = {each.candidate.spec.workers for each in found.predictions if each.candidate.spec.strategy is GANG}
+    assert workers == {2, 3, 4, 6}
 
 
 def test_nothing_says_how_fast_the_model_is():

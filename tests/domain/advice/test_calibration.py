@@ -23,6 +23,8 @@ from orchestrator.domain.advice.candidates import Staleness, candidates
 from orchestrator.domain.advice.cluster import Cluster, Machine
 from orchestrator.domain.advice.costs import situation, terms
 from orchestrator.domain.advice.prediction import Trained, calibrated, predict
+from orchestrator.domain.advice.reasons import reasons
+from orchestrator.domain.advice.sentences import Code
 from orchestrator.domain.advice.workload import Probe, Workload
 from tests.domain.advice.cases import line, wishes
 from tests.domain.gang.gangs import cluster as view_of
@@ -153,6 +155,8 @@ def test_a_correction_moves_the_prediction_and_not_what_the_next_is_judged_by():
     before, after = (predict(model(1), cluster, layout(Strategy.MIRRORED)) for cluster in (PAIR, learnt))
     assert after.step_ms == pytest.approx(before.step_ms * found[MIRRORED_ON_CPU].factor)
     assert after.formula_ms == before.formula_ms
+    assert Code.CORRECTED in {remark.code for remark in reasons(after, None)}
+    assert Code.CORRECTED not in {remark.code for remark in reasons(before, None)}
 
 
 def test_a_calibration_from_trainings_of_several_layouts():

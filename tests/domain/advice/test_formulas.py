@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.domain.advice.calibration import USUAL, layout_of, step_ms
-from orchestrator.domain.advice.candidates import Staleness, candidates
+from orchestrator.domain.advice.candidates import Staleness, candidates, layout_of_job
 from orchestrator.domain.advice.cluster import LINKS, Cluster, Link, Machine
 from orchestrator.domain.advice.costs import queued, ring, situation, terms, travels
 from orchestrator.domain.advice.prediction import predict
@@ -137,6 +137,21 @@ def test_input_waits_only_for_what_a_step_does_not_hide():
     plain, slow = (asked(gpu_model(input_ms=ms), cluster).predictions[0] for ms in (0.4, 1.0))
     assert (plain.parts[StepPart.INPUT], plain.step_ms) == (0, pytest.approx(132))
     assert (slow.parts[StepPart.INPUT], slow.step_ms) == (pytest.approx(256 - 132), pytest.approx(256))
+
+
+@pytest.mark.parametrize(("reads_apart", "examples"), [(False, 256), (True, 64)])
+def test_a_worker_prepares_all_examples_unless_they_are_divided_before(reads_apart, examples):
+    model, cluster = gpu_model(input_ms=10, reads_apart=reads_apart), gpus(1.0, 1.0, 1.0, 1.0)
+    found = predict(model, cluster, of(Strategy.MULTI_WORKER_MIRRORED, model, cluster, workers=4))
+    assert found.step_ms == pytest.approx(10 * examples)
+
+
+def test_without_checkpoints_a_loss_costs_half_of_the_training():
+    model, cluster = gpu_model(), gpus(1.0, preemptible=True)
+    jobs = (wishes(epochs=10, checkpoints_kept=kept).job for kept in (3, 0))
+    kept, none = (predict(model, cluster, layout_of_job(job, cluster)) for job in jobs)
+    assert 1 / none.goodput - 1 == pytest.approx((60 + none.epoch_s(100_000) * none.goodput * 10 / 2) / 86_400)
+    assert none.goodput < kept.goodput
 
 
 def test_losses_of_preemptible_machines_cost_a_gang_more_than_servers():
