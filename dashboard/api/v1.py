@@ -1,5 +1,5 @@
 """REST, version 1: the API object, the format of answers and the document. Operations are in `jobs`,
-`checkpoints`, `preflights`, `machines`."""
+`checkpoints`, `preflights`, `strategy_tests`, `machines`."""
 
 import json
 from typing import Any
@@ -14,6 +14,8 @@ from dashboard.api import checkpoints, jobs, machines, preflights
 from dashboard.api.auth import Session, Token, may_read_documents
 from dashboard.api.problems import install
 from dashboard.api.shapes import JobRequest
+from dashboard.api.strategy_tests import operations as strategy_tests
+from dashboard.api.strategy_tests.shapes import StrategyTestRequest
 from orchestrator.live import jsonable
 
 
@@ -31,16 +33,17 @@ class Json(BaseRenderer):
 
 
 class Api(NinjaAPI):
-    """Ninja's API with the one schema in its document that no operation declares by itself."""
+    """Ninja's API with the schemas in its document that no operation declares by itself."""
 
     def get_openapi_schema(self, **kwargs: Any) -> Any:
         """The OpenAPI document."""
         document = super().get_openapi_schema(**kwargs)
         schemas = document["components"]["schemas"]
         template = "#/components/schemas/{model}"
-        made = JobRequest.model_json_schema(ref_template=template)
-        schemas.update(made.pop("$defs", {}))
-        schemas["JobRequest"] = made
+        for kind in (JobRequest, StrategyTestRequest):
+            made = kind.model_json_schema(ref_template=template)
+            schemas.update(made.pop("$defs", {}))
+            schemas[kind.__name__] = made
         return document
 
 
@@ -60,5 +63,5 @@ api = Api(
     docs_decorator=may_read_documents,
 )
 install(api)
-for room in (jobs, checkpoints, preflights, machines):
+for room in (jobs, checkpoints, preflights, strategy_tests, machines):
     api.add_router("", room.router)

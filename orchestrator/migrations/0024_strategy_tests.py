@@ -58,7 +58,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['pk'],
-                'indexes': [models.Index(condition=models.Q(('is_over', False)), fields=['candidate'], name='strategy_run_under_way')],
+                'indexes': [models.Index(condition=models.Q(('is_over', False)), fields=['candidate'], name='strategy_run_open')],
             },
         ),
         migrations.AddIndex(

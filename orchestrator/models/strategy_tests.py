@@ -88,5 +88,5 @@ class Run(models.Model):
     class Meta:
         ordering = ["pk"]
         indexes = [
-            models.Index(fields=["candidate"], condition=models.Q(is_over=False), name="strategy_run_under_way"),
+            models.Index(fields=["candidate"], condition=models.Q(is_over=False), name="strategy_run_open"),
         ]

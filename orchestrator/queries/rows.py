@@ -12,6 +12,7 @@ from orchestrator.models import (
     Replica,
     Run,
     StrategyTest,
+    TestStatus,
     User,
 )
 
@@ -27,5 +28,6 @@ __all__ = [
     "Replica",
     "Run",
     "StrategyTest",
+    "TestStatus",
     "User",
 ]

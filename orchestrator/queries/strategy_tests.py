@@ -75,7 +75,7 @@ def _whole(user: Person) -> QuerySet[StrategyTest]:
 def contenders(test: StrategyTest) -> list[Contender]:
     """The candidates as the schedule sees them; of runs that have ended."""
     return [
-        Contender(each.place, [_typed(run) for run in each.runs.all() if run.is_over], is_out=each.withdrawn)
+        Contender(each.place, [measured_of(run) for run in each.runs.all() if run.is_over], is_out=each.withdrawn)
         for each in test.candidates.all()
     ]
 
@@ -85,7 +85,10 @@ def report(test: StrategyTest) -> Report:
     rows = list(test.candidates.all())
     results = [
         Result(
-            row.place, row.label, Strategy(row.typed_spec.strategy), [m for run in row.runs.all() if (m := _typed(run))]
+            row.place,
+            row.label,
+            Strategy(row.typed_spec.strategy),
+            [m for run in row.runs.all() if (m := measured_of(run))],
         )
         for row in rows
     ]
@@ -132,5 +135,6 @@ def _view(
     )
 
 
-def _typed(run: Run) -> Measured | None:
+def measured_of(run: Run) -> Measured | None:
+    """What the run measured; None while it runs, and where it failed."""
     return msgspec.convert(run.measured, Measured) if run.measured is not None else None

@@ -53,7 +53,8 @@ def create(*, asked: Mapping[str, object], by: User) -> StrategyTest:
         raise Invalid([FieldError(_field_in(str(error)), _said_in(str(error)))]) from error
     errors = list(_errors_in(wish))
     base = {name: value for name, value in wish.job.items() if name not in LAYOUT}
-    checked = [_check(base, layout, by) for layout in wish.candidates]
+    program = programs.resolve(base, by=by)
+    checked = [submission.check({**base, **layout}, by=by, program=program) for layout in wish.candidates]
     for place, each in enumerate(checked):
         errors += _at(place, each)
     if errors:
@@ -66,7 +67,7 @@ def extend(*, test_id: int, layout: Mapping[str, object], by: User) -> Candidate
     test = changeable(test_id, by)
     if test.candidates.count() >= CANDIDATES_MOST:
         raise Conflict(f"A test has at most {CANDIDATES_MOST} candidates.")
-    checked = _check(test.request, layout, by)
+    checked = submission.check({**test.request, **layout}, by=by)
     if checked.errors:
         raise Invalid(checked.errors)
     with transaction.atomic():
@@ -122,10 +123,6 @@ def _errors_in(wish: Asked) -> list[FieldError]:
         ),
     ]
     return [FieldError(name, message) for name, is_wrong, message in checks if is_wrong]
-
-
-def _check(base: Mapping[str, object], layout: Mapping[str, object], by: User) -> Checked:
-    return submission.check({**base, **layout}, by=by)
 
 
 def _at(place: int, checked: Checked) -> list[FieldError]:
