@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from django.template.defaultfilters import pluralize
 
 from dashboard.forms import JobForm
-from dashboard.labels import LABELS, in_labels
 from dashboard.templatetags.trainyard import group
 from orchestrator.domain.job.batching import BatchPlan
 from orchestrator.domain.placement.planning import LOCAL_TPU, NodeView, PlannedReplica
@@ -54,7 +53,6 @@ class Panel:
     checked: Checked
     product: list[tuple[str, int, str]]
     rows: list[tuple[str, str]]
-    indivisible: str
     tone: str
     say: str
     nodes: list[NodeMap] = field(default_factory=list)
@@ -83,7 +81,6 @@ def panel(found: Checked, form: JobForm) -> Panel:
         checked=found,
         product=_product(found.batch, _split(found)) if found.batch else [],
         rows=_rows(found.batch, _split(found), form.values["lr_scaling"]) if found.batch else _script_rows(found, form),
-        indivisible="" if found.batch else form.errors.get("global_batch_size", ""),
         tone=tone,
         say=say,
         nodes=[_node_map(node, found.placement) for node in nodes[:NODES_SHOWN]],
@@ -158,18 +155,18 @@ def _script_rows(found: Checked, form: JobForm) -> list[tuple[str, str]]:
 
 
 def _verdict(found: Checked) -> tuple[str, str]:
-    impossible = [
-        f"{LABELS[each.field]}: {in_labels(each.message)}" for each in found.errors if each.field in PLACE_FIELDS
-    ]
-    if impossible:
-        return "red", f"Cannot be placed. {impossible[-1]}"
+    if any(each.field in PLACE_FIELDS for each in found.errors):
+        return "red", "Cannot be placed with these settings."
     if found.waiting_for:
         return "amber", f"Has to wait: {found.waiting_for}"
     if not found.placement:
         return "", ""
     devices = sum(len(replica.devices) for replica in found.placement)
     nodes = len({replica.node_id for replica in found.placement})
-    place = f"{counted(devices, 'device')} on {counted(nodes, 'node')}, starts at once."
+    place = f"{counted(devices, 'device')} on {counted(nodes, 'node')}"
+    if found.errors:
+        return "grey", f"{place}, once the errors are corrected."
+    place = f"{place}, starts at once."
     if found.asked and found.asked.tpu not in ("", LOCAL_TPU):
         return "amber", f"{place} Whether the TPU {found.asked.tpu} answers is known only then."
     return "green", place

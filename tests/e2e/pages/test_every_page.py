@@ -1,4 +1,6 @@
-"""Every page in a real browser: nothing that axe finds, in light and dark. A page that outlived its version says so."""
+"""Every page in a real browser: nothing that axe finds, in light and dark, and nothing out of sight on a phone. A page that
+outlived its version says so.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +23,26 @@ OPTIONS = {
 }
 FOUND = """async (options) => (await axe.run(document, options)).violations.map(
   ({ id, impact, nodes }) => `${impact} ${id}: ${nodes.slice(0, 3).map((node) => node.html).join(" | ")}`)"""
+# What reaches past the window, or past a frame that hides the rest of it. What scrolls in its own frame is in reach.
+CUT = """() => {
+  const cut = [];
+  const wide = document.documentElement.scrollWidth;
+  if (wide > innerWidth) cut.push(`the page is ${wide} px wide`);
+  for (const each of document.querySelectorAll("a[href], button, input:not([type=hidden]), select, textarea, summary")) {
+    const { left, right, width, height } = each.getBoundingClientRect();
+    if (width < 2 || height < 2 || each.closest(".ty-skip, .visually-hidden, .ty-toasts")) continue;
+    for (let frame = each.parentElement; frame; frame = frame.parentElement) {
+      const scrolls = getComputedStyle(frame).overflowX;
+      if (scrolls === "auto" || scrolls === "scroll") break;
+      const box = frame === document.documentElement ? { left: 0, right: innerWidth } : frame.getBoundingClientRect();
+      if (frame !== document.documentElement && scrolls === "visible") continue;
+      if (left >= box.left - 1 && right <= box.right + 1) continue;
+      cut.push(each.outerHTML.slice(0, 160));
+      break;
+    }
+  }
+  return cut;
+}"""
 PAGES = [
     *("/", "/jobs/", "/jobs/new/", "/jobs/{job}/", "/clusters/", "/clusters/local/", "/clusters/local/settings/"),
     *("/nodes/", "/nodes/{node}/", "/people/", "/people/1/", "/account/tokens/", "/account/password/"),
@@ -61,6 +83,16 @@ def test_axe_finds_nothing(page: Page, stack: Stack, places: dict[str, Any], pat
     page.wait_for_load_state("networkidle")
     page.evaluate(AXE)
     assert page.evaluate(FOUND, OPTIONS) == []
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_phone_shows_all_of_it(page: Page, stack: Stack, places: dict[str, Any], path: str) -> None:
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto(f"{stack.url}{path.format(**places)}")
+    page.wait_for_load_state("networkidle")
+    cut = page.evaluate(CUT)
+    page.set_viewport_size({"width": 1280, "height": 900})
+    assert cut == []
 
 
 def test_a_page_that_outlived_its_version_offers_to_be_loaded_again(page: Page, stack: Stack) -> None:

@@ -96,7 +96,7 @@ def test_a_tpu_that_no_node_has_is_not_placed_in_green(person: Client, tpu: str,
     panel = unescape(person.post(PREVIEW, filled(strategy="tpu", tpu=tpu, lr_scaling="none")).json()["panel"])
     said = panel[panel.index("data-place-say") :].partition("</p>")[0]
     assert f'data-tone="{tone}"' in said
-    assert ("no node of cluster yard has a TPU of its own" if tone == "red" else "Whether the TPU my-tpu") in said
+    assert ("Cannot be placed with these settings." if tone == "red" else "Whether the TPU my-tpu") in said
 
 
 def test_both_learning_rates_are_explained(person: Client) -> None:
