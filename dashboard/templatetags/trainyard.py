@@ -37,6 +37,12 @@ CELLS_KEPT = 1000
 
 
 @register.filter
+def path(text: str) -> SafeString:
+    """A path of files, which may break behind what parts its words: `runs/<wbr>a_<wbr>b`."""
+    return format_html_join(SafeString("<wbr>"), "{}", ((part,) for part in re.split(r"(?<=[/_])", text)))
+
+
+@register.filter
 def word(status: str) -> str:
     """The state as a word for people."""
     return str(status).replace("_", " ").capitalize()

@@ -35,7 +35,7 @@ def test_files_stand_there_with_folders_as_one_row(client_of: Browser, viewer: U
     page = answer.content.decode()
     assert f'href="/jobs/{job.pk}/files/1.zip?folder=export"' in page
     assert f'href="/jobs/{job.pk}/files/1.zip"' in page
-    assert ">variables/variables.index</a>" in page
+    assert ">variables/<wbr>variables.index</a>" in page
     assert [row.folder for row in answer.context["files"].rows] == ["export", ""]
     assert answer.context["files"].rows[0].size_bytes == 2400
     assert '<th scope="col">Process</th>' not in page

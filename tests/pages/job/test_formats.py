@@ -12,6 +12,7 @@ from dashboard.templatetags.trainyard import (
     filesize,
     group,
     headline,
+    path,
     share,
     sparkline,
     when,
@@ -108,3 +109,7 @@ def test_every_state_has_a_colour_and_a_silhouette() -> None:
     for state in (*JobStatus, *ReplicaStatus, *NodeState):
         assert state.value in TONES
         assert f'id="st-{SHAPES.get(state, state)}"' in sprite
+
+
+def test_a_path_may_break_behind_its_slashes_and_stays_escaped() -> None:
+    assert path("runs/a_b/<c>.txt") == "runs/<wbr>a_<wbr>b/<wbr>&lt;c&gt;.txt"
