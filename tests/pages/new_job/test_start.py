@@ -150,3 +150,23 @@ def test_enter_in_a_field_starts_nothing(person: Client) -> None:
     first = next(each for each in buttons if 'form="new-job"' in each)
     assert "disabled" in first
     assert page.index(first) < page.index('<form class="ty-form" id="new-job"')
+
+
+def test_an_error_stands_beside_start_and_at_its_field_and_not_in_the_panel_again(person: Client) -> None:
+    answers = [
+        person.post(PREVIEW, filled(**wrong)).json()
+        for wrong in ({"global_batch_size": "63"}, {"workers": "3"}, {"source": "text", "text": ""})
+    ]
+    for answer in answers:
+        assert answer["errors"]
+        for sentence in answer["errors"].values():
+            assert sentence in unescape(answer["error_list"])
+            assert sentence not in unescape(answer["panel"])
+        assert f"{len(answer['errors'])} to correct before it can start" in answer["error_list"]
+
+
+@pytest.mark.parametrize("text", ["", "def build_model(:"])
+def test_a_program_that_cannot_start_has_no_green_place(person: Client, text: str) -> None:
+    panel = person.post(PREVIEW, filled(kind="script", source="text", text=text)).json()["panel"]
+    assert "starts at once" not in panel
+    assert 'data-tone="green"' not in panel
