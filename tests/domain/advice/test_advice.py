@@ -9,6 +9,7 @@ from orchestrator.domain.advice.batch import noise_scale
 from orchestrator.domain.advice.calibration import Calibration
 from orchestrator.domain.advice.candidates import Candidate, Goal, Staleness, layout_of_job
 from orchestrator.domain.advice.cluster import LINKS
+from orchestrator.domain.advice.ranking import value
 from orchestrator.domain.advice.sentences import SENTENCES, Code, amount
 from tests.domain.advice.cases import asked, gpu_model, gpus, winner, wishes
 from tests.environment import ROOT
@@ -161,6 +162,28 @@ def test_a_free_batch_grows_with_the_replicas_and_says_what_that_means():
 def test_a_measured_noise_scale_decides_how_far_a_batch_pays(noise, batch):
     found = asked(gpu_model(noise_scale=noise), gpus(1.0, each=4), batch=32, fixed_batch=False)
     assert found.verdict.best.candidate.spec.global_batch_size == batch
+
+
+def test_batches_of_servers_count_together_where_the_noise_scale_is_known():
+    """Four workers compute four batches from the same weights: with much signal in each that is a waste."""
+    small = gpu_model(parameter_bytes=10e6, dense_bytes=10e6, variables=30)
+    uneven = gpus(1.0, 1.0, 1.0, 0.25)
+    best = {
+        noise: winner(asked(replace(small, noise_scale=noise), uneven, batch=512, staleness=Staleness.ALLOWED))
+        for noise in (None, 1e6, 10.0)
+    }
+    assert best == {None: Strategy.PARAMETER_SERVER, 1e6: Strategy.PARAMETER_SERVER, 10.0: GANG}
+
+
+def test_what_machine_losses_cost_counts_in_the_ranking():
+    """Two gangs of the same speed: one could lose its machines and would train half a day anew."""
+    steady, shaky = (asked(gpu_model(examples=10**8), gpus(*EVEN, preemptible=lost)) for lost in (False, True))
+    first = {each.candidate.key: each for each in steady.predictions}
+    wish = wishes()
+    for each in shaky.predictions:
+        assert each.step_ms == first[each.candidate.key].step_ms
+        assert value(wish, each) == pytest.approx(value(wish, first[each.candidate.key]) * each.goodput)
+        assert each.goodput < 0.9
 
 
 def test_what_waits_for_other_jobs_says_so_and_is_judged_as_if_it_did_not():
