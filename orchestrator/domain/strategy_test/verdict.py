@@ -10,13 +10,15 @@ from worker_agent.protocol.states import Strategy
 
 # Less apart than this is too close to call, however small the spread: a rerun differs by as much.
 CLOSE = 1.10
-PARTS_IN_WORDS = {
+WORTH_SAYING = 0.1
+BETWEEN = "between"
+IN_WORDS: dict[str, str] = {
     StepPart.INPUT: "waits for input",
-    StepPart.COMPUTE: "computes",
     StepPart.WAIT: "waits for the slowest replica",
     StepPart.COMMUNICATION: "sums gradients",
     StepPart.APPLY: "goes into the optimizer",
     StepPart.HOST: "is Python between two calls",
+    BETWEEN: "is spent between steps: validation, checkpoints, callbacks",
 }
 
 
@@ -40,10 +42,17 @@ class Result:
         reached = [run.target_s for run in self.runs if run.target_s is not None]
         return Spread.of(reached) if len(reached) == len(self.runs) else None
 
-    def share(self, part: StepPart) -> float | None:
-        """Of a step, 0 to 1; None where its parts were not measured."""
-        shares = [run.parts.get(part, 0.0) / sum(run.parts.values()) for run in self.runs if sum(run.parts.values())]
-        return median(shares) if shares else None
+    @property
+    def shares(self) -> dict[str, float]:
+        """What takes a step's time, by part (0 to 1); `BETWEEN` is what is no part of a step. Empty if not measured."""
+        told = [run for run in self.runs if sum(run.parts.values())]
+        whole = [max(run.step_time_ms, sum(run.parts.values())) for run in told]
+        if not told:
+            return {}
+        shares: dict[str, float] = {}
+        for part in StepPart:
+            shares[part] = median(run.parts.get(part, 0.0) / ms for run, ms in zip(told, whole, strict=True))
+        return {**shares, BETWEEN: max(0.0, 1 - sum(shares.values()))}
 
     def efficiency(self, one_device: Spread | None) -> float | None:
         """Of what as many single devices would do, 0 to 1 and, where caches help, above."""
@@ -96,9 +105,9 @@ def verdict(results: Sequence[Result], *, until_target: str = "") -> Verdict:
 def _why(results: Sequence[Result], loser: Result) -> str:
     """What takes the loser's time, as far as that was measured."""
     efficiency = loser.efficiency(one_device_rate(results))
-    held = {part: loser.share(part) or 0.0 for part in StepPart if part is not StepPart.COMPUTE}
-    most = max(held, key=lambda part: held[part])
-    told = f"{held[most] * 100:.0f} % of each of its steps {PARTS_IN_WORDS[most]}" if held[most] >= CLOSE - 1 else ""
+    held = {part: share for part, share in loser.shares.items() if part != StepPart.COMPUTE}
+    most = max(held, key=lambda part: held[part], default="")
+    told = f"{held[most] * 100:.0f} % of its time {IN_WORDS[most]}" if held.get(most, 0.0) >= WORTH_SAYING else ""
     if efficiency is not None and loser.runs[0].devices > 1:
         efficient = f"{loser.label} is {efficiency * 100:.0f} % as efficient as single devices"
         return f"{efficient}; {told}." if told else f"{efficient}."

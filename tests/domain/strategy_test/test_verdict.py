@@ -24,12 +24,12 @@ def gang(*rates: float, **more: object) -> Result:
 
 
 def test_a_sure_verdict_has_its_measured_reason() -> None:
-    parts = {StepPart.COMPUTE: 60.0, StepPart.COMMUNICATION: 38.0, StepPart.HOST: 2.0}
+    parts = {StepPart.COMPUTE: 0.6, StepPart.COMMUNICATION: 0.38, StepPart.HOST: 0.02}
     said = verdict([gang(500, 510, parts=parts), ONE])
     assert (said.place, said.is_sure) == (0, True)
     assert said.sentence == (
         "One device is 1.61 × as fast as MultiWorkerMirrored × 2: 812 ± 12 examples/s against 505 ± 5 examples/s. "
-        "MultiWorkerMirrored × 2 is 31 % as efficient as single devices; 38 % of each of its steps sums gradients."
+        "MultiWorkerMirrored × 2 is 31 % as efficient as single devices; 38 % of its time sums gradients."
     )
 
 
@@ -67,3 +67,9 @@ def test_efficiency_is_against_single_devices() -> None:
     assert base is not None
     assert gang(812).efficiency(base) == 0.5
     assert gang(812).efficiency(None) is None
+
+
+def test_what_is_spent_between_steps_is_told_as_that() -> None:
+    parts = {StepPart.COMPUTE: 0.1, StepPart.COMMUNICATION: 0.2}
+    said = verdict([gang(500, 510, parts=parts), ONE])
+    assert said.sentence.endswith("70 % of its time is spent between steps: validation, checkpoints, callbacks.")
