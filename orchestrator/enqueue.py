@@ -4,7 +4,7 @@ A broker that is down costs time only: the sweep finds every job that waits, by 
 """
 
 import logging
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from celery import current_app
 from celery.utils.nodenames import worker_direct
@@ -18,11 +18,15 @@ logger = logging.getLogger(__name__)
 CONTROL_QUEUE = "control"
 DISPATCH = "trainyard.dispatch"
 ANSWER = "trainyard.answer"
+LOOK_FOR_SLOWNESS = "trainyard.look_for_slowness"
 EXPIRES_S = 60.0
 # Set while a pass has been asked for and has not begun: one is enough for all who ask. If the task is lost, the mark
 # goes by itself.
 ASKED_KEY = "trainyard:dispatch:asked"
 ASKED_S = 5
+# A job's steps are looked at once in so many seconds, whatever its processes tell.
+SLOWNESS_KEY = "trainyard:slowness:"
+SLOWNESS_S = 8
 REDIS_TIMEOUT_S = 2.0
 
 
@@ -37,6 +41,11 @@ def dispatch_begins() -> None:
         _redis(settings.REDIS_URL).delete(ASKED_KEY)
     except (RedisError, OSError) as error:
         logger.warning("the mark of a pass stays for %s s: %s", ASKED_S, error)
+
+
+def ask_for_slowness(job_id: int) -> None:
+    """Parts of a job's steps were stored: have them looked at. Without a broker nobody does until the next ones."""
+    transaction.on_commit(partial(_look_once, job_id))
 
 
 def ask_worker(worker: str, *, answer_to: str) -> None:
@@ -54,6 +63,14 @@ def _ask_once() -> None:
             _put(DISPATCH, CONTROL_QUEUE)
     except (OperationalError, RedisError, OSError) as error:
         logger.warning("no pass over the waiting jobs was asked for, the sweep will make one: %s", error)
+
+
+def _look_once(job_id: int) -> None:
+    try:
+        if _redis(settings.REDIS_URL).set(f"{SLOWNESS_KEY}{job_id}", "", nx=True, ex=SLOWNESS_S):
+            _put(LOOK_FOR_SLOWNESS, CONTROL_QUEUE, job_id=job_id)
+    except (OperationalError, RedisError, OSError) as error:
+        logger.warning("the steps of j-%s are not looked at: %s", job_id, error)
 
 
 @lru_cache(maxsize=1)

@@ -9,6 +9,7 @@ from django.db import connection
 from redis import Redis
 
 from orchestrator import enqueue
+from orchestrator.services.gang import slowness
 from orchestrator.services.jobs import dispatch
 
 # Two passes at once would try the same jobs. While one waits here, nobody asks for another.
@@ -21,6 +22,12 @@ def dispatch_waiting() -> None:
     with _ONE_PASS:
         enqueue.dispatch_begins()
         dispatch.dispatch_waiting(now=datetime.now(UTC))
+
+
+@shared_task(name=enqueue.LOOK_FOR_SLOWNESS, ignore_result=True)
+def look_for_slowness(job_id: int) -> None:
+    """What holds a job up."""
+    slowness.tell(job_id=job_id, now=datetime.now(UTC))
 
 
 @shared_task(name=enqueue.ANSWER, ignore_result=True)

@@ -8,8 +8,8 @@ import pytest
 from django.db import DataError, OperationalError, connection
 from django.test.utils import CaptureQueriesContext
 
+from orchestrator import enqueue, live, series
 from orchestrator import ingest as ingest_module
-from orchestrator import live, series
 from orchestrator.ingest import QUARANTINE_KEY, Ingest
 from orchestrator.models import Command, Event, Job, Node, ServiceBeat
 from orchestrator.services.intake import records, reports
@@ -351,3 +351,16 @@ def test_numbers_that_json_lacks_are_kept(redis: FakeRedis, ingest: Ingest, step
     node.refresh_from_db()
     assert node.sample["cpu_percent"] == "NaN"
     assert math.isnan(series.read([owner])[owner, "cpu_percent"].values[0])
+
+
+def test_only_parts_of_steps_have_a_job_looked_at(
+    agent: FakeAgent, ingest: Ingest, step: Step, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(enqueue, "_look_once", asked.append)
+    for name in ("loss", "step_part/input", "step_part/wait"):
+        agent.say(points([1.0], name=name))
+        agent.send()
+        step()
+        assert bool(asked) is (name != "loss")
+    assert asked == [agent.replica.job_id] * 2

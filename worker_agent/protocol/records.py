@@ -16,8 +16,10 @@ from worker_agent.protocol.states import Cause
 # nothing but take steps.
 LONGEST_GAP = "longest_pause_s"
 LONGEST_STEP = "longest_step_s"
-# How the series of a step's parts begin.
+# How the series of a step's parts begin; the first points come after so long a training, then at such intervals.
 STEP_PART = "step_part/"
+STEP_PARTS_AFTER_S = 20.0
+STEP_PARTS_EVERY_S = 10.0
 # What a fact may be: plain JSON, so that pages and REST show it as it is.
 FactValue = Any
 

@@ -1,12 +1,15 @@
 """The job page's panel of where the time of a step goes."""
 
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from dashboard.templatetags.trainyard import replica_name
 from orchestrator.domain.step_time import Finding, Holding, findings, recent
 from orchestrator.queries.measuring import step_parts
 from orchestrator.queries.rows import Job, Replica
-from worker_agent.protocol.records import StepPart
+from worker_agent.protocol.job.strategies import row_named
+from worker_agent.protocol.records import STEP_PARTS_AFTER_S, StepPart
+from worker_agent.protocol.states import JobStatus, Kind
 
 LABELS = {
     StepPart.INPUT: "Waiting for input",
@@ -16,6 +19,8 @@ LABELS = {
     StepPart.APPLY: "Optimizer",
     StepPart.HOST: "Python",
 }
+# A training of which nothing was measured for longer is not measured, or its calls take that long.
+YOUNG = timedelta(minutes=2)
 WORDS = {
     Holding.INPUT: "{share} of a step waits for input. Prefetch, cache or decode in parallel in the recipe's dataset.",
     Holding.COMMUNICATION: "{share} of a step sums gradients over the replicas. A larger batch makes that rarer.",
@@ -48,10 +53,12 @@ class Row:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Everything the panel prints; falsy while nothing was measured."""
+    """Everything the panel prints; falsy while nothing was measured: then `expected` says when
+    something may be."""
 
     rows: list[Row] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
+    expected: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.rows)
@@ -63,13 +70,13 @@ class StepTime:
         return [(part, label) for part, label in LABELS.items() if part in seen]
 
 
-def step_time(job: Job, gang: list[Replica]) -> StepTime:
-    """The panel of the job's present attempt; `gang` are its replicas, the leader first."""
+def step_time(job: Job, gang: list[Replica], *, began: datetime | None, now: datetime) -> StepTime:
+    """The panel of the job's present attempt, at work since it `began`; `gang` are its replicas, the leader first."""
     samples = step_parts.of_job(job)
     lately = recent(samples)
     longest = max((sum(parts.values()) for parts in lately.values()), default=0.0)
     if not longest:
-        return StepTime()
+        return StepTime(expected=_expected(job, began, now))
     nodes = {str(replica): replica.node_name for replica in gang}
     rows = [
         Row(replica_name(name), nodes[name], sum(lately[name].values()), _slices(lately[name], longest))
@@ -77,6 +84,14 @@ def step_time(job: Job, gang: list[Replica]) -> StepTime:
         if name in lately
     ]
     return StepTime(rows, [_sentence(each, nodes) for each in findings(samples)])
+
+
+def _expected(job: Job, began: datetime | None, now: datetime) -> str:
+    row = row_named(job.strategy)
+    if job.status != JobStatus.RUNNING or job.typed_spec.kind is not Kind.RECIPE or not (row and row.times_steps):
+        return ""
+    is_young = began is not None and now - began < YOUNG
+    return f"The first figures come after {STEP_PARTS_AFTER_S:.0f} seconds of training." if is_young else ""
 
 
 def _slices(parts: dict[StepPart, float], longest: float) -> list[Slice]:

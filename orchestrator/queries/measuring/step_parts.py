@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from datetime import datetime
 
 from django.utils import timezone
 
@@ -15,10 +16,10 @@ LATELY_S = 600.0
 _PARTS = {part.series: part for part in StepPart}
 
 
-def of_job(job: Job) -> list[dict[str, Parts]]:
+def of_job(job: Job, *, now: datetime | None = None) -> list[dict[str, Parts]]:
     """The samples of the last ten minutes of the latest attempt, the oldest first: by replica, parts in ms a step."""
     names = {replica.pk: str(replica) for replica in job.replicas.filter(attempt=job.attempt)}
-    since = (job.ended_at or timezone.now()).timestamp() - LATELY_S
+    since = (job.ended_at or now or timezone.now()).timestamp() - LATELY_S
     curves = storage.read([storage.Owner(replica_id=pk) for pk in names], names=_PARTS, since=since) if names else {}
     found: defaultdict[int, defaultdict[str, dict[StepPart, float]]] = defaultdict(lambda: defaultdict(dict))
     for (owner, series), curve in curves.items():

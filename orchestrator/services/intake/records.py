@@ -16,7 +16,7 @@ from math import isfinite
 import msgspec
 from django.db.models import F
 
-from orchestrator import live, series
+from orchestrator import enqueue, live, series
 from orchestrator.many_rows import update_rows
 from orchestrator.models import Cursor, Node, Replica
 from orchestrator.services import fencing, transitions
@@ -27,6 +27,7 @@ from orchestrator.services.intake.log_text import Output
 from orchestrator.services.nodes import dirty
 from worker_agent.protocol.codec import decode_record
 from worker_agent.protocol.records import (
+    STEP_PART,
     Checkpointed,
     Exit,
     Facts,
@@ -116,6 +117,8 @@ def store(slices: Sequence[tuple[str, Records]], *, now: datetime) -> Acks:
     _save_cursors(news, cursors)
     _count_refused(news)
     refused = _store_points(news)
+    for job_id in {intake.replica.job_id for intake in news if _tells_step_parts(intake)}:
+        enqueue.ask_for_slowness(job_id)
     logs = log_text.store({intake.replica: intake.output for intake in news if intake.output})
     told: dict[str, list[live.Announced]] = defaultdict(list)
     for intake in news:
@@ -261,6 +264,10 @@ def _store_points(intakes: Sequence[Intake]) -> dict[int, set[str]]:
             text = f"{intake.replica.words} writes more than {most} series; further names are not kept."
             _note_once(intake.replica, kind="series_refused", text=text)
     return refused
+
+
+def _tells_step_parts(intake: Intake) -> bool:
+    return any(name.startswith(STEP_PART) for points in intake.points for name in points.names)
 
 
 def _events(intake: Intake, pieces: Sequence[Output], refused: Container[str]) -> Iterator[live.Announced]:

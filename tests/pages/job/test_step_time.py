@@ -1,5 +1,6 @@
 """The panel of where a step's time goes."""
 
+from datetime import UTC, datetime, timedelta
 from time import time
 
 import pytest
@@ -10,7 +11,7 @@ from orchestrator.models import Replica, User
 from tests.factories import make_job, make_replica
 from tests.pages.html import html_of
 from worker_agent.protocol.records import StepPart
-from worker_agent.protocol.states import JobStatus
+from worker_agent.protocol.states import JobStatus, Kind, Strategy
 
 pytestmark = pytest.mark.django_db
 
@@ -54,3 +55,21 @@ def test_what_is_old_or_no_number_is_left_out(client_of, member: User) -> None:
     tell(replica, 4, at=time() - 1000, compute=10)
     tell(replica, 4, compute=float("nan"), wait=float("inf"), input=-1)
     assert "Where a step" not in panel(client_of(member), job.pk)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "spec", "comes"),
+    [
+        (1, {}, True),
+        (3, {}, False),
+        (1, {"kind": Kind.SCRIPT}, False),
+        (1, {"strategy": Strategy.PARAMETER_SERVER, "ps": 1}, False),
+    ],
+)
+def test_a_young_training_says_when_figures_come(
+    client_of, member: User, minutes: int, spec: dict, comes: bool
+) -> None:
+    job = make_job(owner=member, status=JobStatus.RUNNING, spec=spec)
+    make_replica(job)
+    job.attempts.update(running_at=datetime.now(UTC) - timedelta(minutes=minutes))
+    assert ("The first figures come after 20 seconds of training." in panel(client_of(member), job.pk)) is comes

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from tests.trainer.gang import Member, Zygote, gang
-from worker_agent.protocol.records import StepPart
+from worker_agent.protocol.records import STEP_PARTS_AFTER_S, STEP_PARTS_EVERY_S, StepPart
 from worker_agent.protocol.states import Cause, Strategy
-from worker_agent.trainer.loop.step_parts import EVERY_S, FIRST_AFTER_S, Due, Moments, parts_of
+from worker_agent.trainer.loop.step_parts import Due, Moments, parts_of
 
 PLANTED = Path(__file__).parents[1] / "recipes/planted.py"
 
@@ -53,13 +53,13 @@ def test_a_short_training_is_never_measured_and_a_long_one_every_ten_seconds() -
     now = 100.0
     due = Due(clock=lambda: now)
     assert not due
-    now += FIRST_AFTER_S - 0.1
+    now += STEP_PARTS_AFTER_S - 0.1
     assert not due
     now += 0.1
     assert due
     due.taken()
     assert not due
-    now += EVERY_S
+    now += STEP_PARTS_EVERY_S
     assert due
     assert not Due(never=True, clock=lambda: 1e9)
 

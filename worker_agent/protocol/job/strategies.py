@@ -37,6 +37,7 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
         summary="A single GPU or CPU slot. The baseline for the other strategies.",
         guide="Use it while you write a program.",
         module="mirrored.one_device",
+        times_steps=True,
         class_name="OneDeviceStrategy",
         reads=_MATHS,
         refuses=_ONE_PROCESS,
@@ -49,6 +50,7 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
         "`hierarchical_copy` and `reduction_to_one_device` on any device. On a node without GPUs, logical CPU devices "
         "do the same: that tests whether a program is correct, not how fast it is.",
         module="mirrored.mirrored",
+        times_steps=True,
         class_name="MirroredStrategy",
         reads=_MATHS | {"devices_per_worker", "cross_device"},
         defaults={"devices_per_worker": 2},
@@ -63,6 +65,7 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
         "worker is lost, the whole gang is launched again. On CPUs TensorFlow uses one device of each process, so use "
         "more workers instead of more devices.",
         module="mirrored.multi_worker_mirrored",
+        times_steps=True,
         class_name="MultiWorkerMirroredStrategy",
         reads=_MATHS | _GANG | {"chief", "communication", "sharding", "validation"},
         defaults=_SEVERAL,
@@ -114,6 +117,7 @@ STRATEGIES: Mapping[Strategy, StrategyRow] = {
         guide="Use it for a model whose layers each fit on a device although all its variables do not, or for machines "
         "with slow links between devices. Otherwise Mirrored is faster.",
         module="mirrored.central_storage",
+        times_steps=True,
         class_name="CentralStorageStrategy",
         reads=(_MATHS - {"jit"}) | {"devices_per_worker"},
         defaults={"devices_per_worker": 2},

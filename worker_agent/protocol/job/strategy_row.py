@@ -55,7 +55,8 @@ class StrategyRow:
     Training. `module` is where it is built, in `worker_agent/trainer/strategies`; `class_name` what a script calls it.
     `no_scripts` says why scripts cannot have it. `keras` are the flavours that a recipe can have, the default first,
     `other_keras` says why no other; `script_keras` is the default of a script. `shares_checkpoints`: it stores the
-    variables of the whole model, as the others that do. `measured` are series that tell how it works.
+    variables of the whole model, as the others that do. `measured` are series that tell how it works; `times_steps`: a
+    recipe tells the parts of its steps (`records.StepPart`).
     """
 
     label: str
@@ -76,6 +77,7 @@ class StrategyRow:
     script_keras: Keras = Keras.KERAS3
     shares_checkpoints: bool = True
     measured: tuple[str, ...] = ()
+    times_steps: bool = False
     limits: tuple[Limit, ...] = ()
     refuses: Mapping[str, str] = field(default_factory=dict)
 

@@ -12,12 +12,12 @@ from time import monotonic
 import numpy as np
 from numpy.typing import NDArray
 
-from worker_agent.protocol.records import StepPart
+from worker_agent.protocol.records import STEP_PARTS_AFTER_S, STEP_PARTS_EVERY_S, StepPart
 
 # Moments in the graph hold back what else would overlap, by up to 14 % of a step (an LSTM on one device). So they are
 # in a second trace, which takes one call now and then. It costs about half a second, once: a short run is spared.
-FIRST_AFTER_S = 20.0
-EVERY_S = 10.0
+# With this variable in the environment of a whole gang there is none: `benchmarks/sampling.py` compares the two.
+OFF = "TRAINYARD_NO_STEP_PARTS"
 
 Floats = NDArray[np.float64]
 
@@ -76,7 +76,8 @@ def parts_of(moments: Moments, *, seconds: float) -> dict[StepPart, float]:
 
 
 class Due:
-    """Says when the next measurement is due: first after `FIRST_AFTER_S` of training, then every `EVERY_S`."""
+    """Says when the next measurement is due: first after `STEP_PARTS_AFTER_S` of training, then every
+    `STEP_PARTS_EVERY_S`."""
 
     def __init__(self, *, never: bool = False, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -84,9 +85,9 @@ class Due:
 
     def __bool__(self) -> bool:
         if self._at is None:
-            self._at = self._clock() + FIRST_AFTER_S
+            self._at = self._clock() + STEP_PARTS_AFTER_S
         return self._clock() >= self._at
 
     def taken(self) -> None:
         """It was measured."""
-        self._at = self._clock() + EVERY_S
+        self._at = self._clock() + STEP_PARTS_EVERY_S
