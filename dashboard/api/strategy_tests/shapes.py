@@ -47,7 +47,7 @@ class Candidate(Schema):
     status: Literal["waiting", "running", "measured", "beaten", "failed", "withdrawn"]
     reason: str
     jobs: list[int]
-    examples_per_s: Figure | None
+    examples_per_s: Figure | None = Field(description="Of a script that tells none: steps per second.")
     step_time_ms: Figure | None
     efficiency: float | None = Field(description="Of what as many single devices would do; needs one_device as well.")
     epoch_s: float | None

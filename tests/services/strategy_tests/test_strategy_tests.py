@@ -207,3 +207,18 @@ def test_tests_are_listed_by_page(member: User) -> None:
     assert ([each.pk for each in found], cursor) == (made[:0:-1], made[1])
     found, cursor = strategy_tests.page(member, before=cursor, limit=2)
     assert ([each.pk for each in found], cursor) == (made[:1], None)
+
+
+@pytest.mark.parametrize(("told", "rate"), [({}, 10.0), ({"examples_per_s": 640.0}, 640.0)])
+def test_a_script_is_measured_by_what_it_tells_else_by_its_steps(member: User, told: dict, rate: float) -> None:
+    cluster = make_lab()
+    job = {"name": "own", "kind": "script", "cluster": cluster.name, "code": {"filename": "a.py", "text": "print(1)"}}
+    test = creating.create(asked={"job": job, "candidates": [ONE], "repeats": 1, "samples": 1000}, by=member)
+    assert test.candidates.get().spec["max_steps"] == 0  # only its minutes end it
+    go_on(test)
+    replica = end_run(10.0).replicas.get()
+    for name, value in told.items():
+        curve = series.curve_of([1, 2], [1.0, 2.0], [value, value])
+        series.append([series.Addition(series.Owner(replica_id=replica.pk), name, curve)])
+    [view] = strategy_tests.report(go_on(test)).candidates
+    assert view.rate.median == pytest.approx(rate)
