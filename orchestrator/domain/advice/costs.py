@@ -102,7 +102,11 @@ def travels(workload: Workload, candidate: Candidate) -> tuple[float, float]:
     replicas, examples = candidate.batch.replicas_in_sync, candidate.batch.per_replica
     for table in workload.tables:
         if travels_as_rows(
-            table_bytes=table.size_bytes, table_rows=table.rows, rows=table.touched * examples, replicas=replicas
+            table_bytes=table.size_bytes,
+            table_rows=table.rows,
+            rows=table.touched * examples,
+            replicas=replicas,
+            on_gpus=candidate.device is not DeviceKind.CPU,
         ):
             rows += table.touched_bytes(examples)
         else:

@@ -204,16 +204,19 @@ def test_usual_constants_of_the_others_are_those_of_measured_steps(pair, strateg
 
 
 @pytest.mark.parametrize(
-    ("rows", "row_bytes", "touched", "dense", "as_rows"),
+    ("device", "rows", "touched", "dense", "as_rows"),
     [
-        (500_000, 64, 4, 4e6, 4 * 64 * 64),  # 32 MB: the touched rows travel
-        (50_000, 64, 4, 4e6 + 3.2e6, 0),  # 3.2 MB travel whole
-        (500_000, 64, 2_000, 4e6 + 32e6, 0),  # more than a quarter of the rows would travel
+        (CPU, 50_000, 4, 4e6, 4 * 128 * 64),  # 3.2 MB: the touched rows travel
+        (CPU, 50_000, 60, 4e6 + 3.2e6, 0),  # more than a quarter of the rows would travel
+        (CPU, 30_000, 4, 4e6 + 1.92e6, 0),  # 1.9 MB travel whole
+        (GPU, 500_000, 4, 4e6, 4 * 128 * 64),  # 32 MB
+        (GPU, 50_000, 4, 4e6 + 3.2e6, 0),  # which GPUs move whole
     ],
 )
-def test_tables_travel_as_the_trainer_sends_them(rows, row_bytes, touched, dense, as_rows):
-    model = gpu_model(dense_bytes=4e6, tables=(Table(rows, row_bytes, touched),))
-    layout = of(Strategy.MULTI_WORKER_MIRRORED, model, gpus(1.0, 1.0, 1.0, 1.0), workers=4)
+def test_tables_travel_as_the_trainer_sends_them(pair, device, rows, touched, dense, as_rows):
+    """Rows of 64 bytes; two workers with 128 examples each."""
+    model = gpu_model(dense_bytes=4e6, tables=(Table(rows, 64, touched),))
+    layout = of(Strategy.MULTI_WORKER_MIRRORED, model, pair if device is CPU else gpus(1.0, 1.0), workers=2)
     assert travels(model, layout) == (dense, as_rows)
 
 

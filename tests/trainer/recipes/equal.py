@@ -25,7 +25,7 @@ PARAMS = {
 WIDTH = 8
 ROWS = 240
 RAGGED = 263  # batches of 24, and 23 rows over: half of them are one batch more for the first of two workers
-TABLE = 400_000
+TABLE = 50_000
 
 
 class OwnStep(keras.Model):

@@ -1,5 +1,5 @@
 """Gradients summed: over the parts of a step, and over the replicas. Dense ones travel packed, in one collective for
-each type of number; those of a huge table travel as the rows that were touched."""
+each type of number; those of a large table travel as the rows that were touched."""
 
 from typing import Any
 
@@ -65,7 +65,8 @@ def _travels_as_rows(value: Any, replicas: int) -> bool:
     if table is None or rows is None:
         return False
     size = int(table.prod()) * value.dtype.size
-    return travels_as_rows(table_bytes=size, table_rows=int(table[0]), rows=rows, replicas=replicas)
+    gpus = bool(tf.config.list_logical_devices("GPU"))
+    return travels_as_rows(table_bytes=size, table_rows=int(table[0]), rows=rows, replicas=replicas, on_gpus=gpus)
 
 
 def _merged(slices: tf.IndexedSlices) -> tf.IndexedSlices:
