@@ -10,6 +10,7 @@ from functools import partial
 
 from benchmarks import first_step, history, idle_memory, log_cost, loop, point_latency, queue, reports
 from benchmarks.measure import HEAD, Line
+from benchmarks.sampling import whole_runs
 
 BENCHMARKS: dict[str, Callable[[], Iterable[Line]]] = {
     "log_cost": log_cost.run,
@@ -20,12 +21,14 @@ BENCHMARKS: dict[str, Callable[[], Iterable[Line]]] = {
     "queue": queue.run,
     "reports": reports.run,
     "loop": loop.run,
+    "sampling": whole_runs.run,
 }
 QUICK: dict[str, Callable[[], Iterable[Line]]] = {
     "point_latency": partial(point_latency.run, rounds=1),
     "queue": queue.quick,
     "reports": reports.quick,
     "loop": partial(loop.run, rounds=loop.ROUNDS_QUICK),
+    "sampling": partial(whole_runs.run, rounds=whole_runs.ROUNDS_QUICK),
 }
 
 

@@ -1,5 +1,6 @@
 """The job page's panel of where the time of a step goes."""
 
+import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -62,6 +63,11 @@ class StepTime:
 
     def __bool__(self) -> bool:
         return bool(self.rows)
+
+    @property
+    def labels(self) -> str:
+        """The name of each part, as JSON for the chart."""
+        return json.dumps(LABELS, ensure_ascii=False)
 
     @property
     def legend(self) -> list[tuple[StepPart, str]]:

@@ -16,7 +16,7 @@ from worker_agent.protocol.records import STEP_PARTS_AFTER_S, STEP_PARTS_EVERY_S
 
 # Moments in the graph hold back what else would overlap, by up to 14 % of a step (an LSTM on one device). So they are
 # in a second trace, which takes one call now and then. It costs about half a second, once: a short run is spared.
-# With this variable in the environment of a whole gang there is none: `benchmarks/sampling.py` compares the two.
+# With this variable in the environment of a whole gang there is none: `benchmarks/sampling` compares the two.
 OFF = "TRAINYARD_NO_STEP_PARTS"
 
 Floats = NDArray[np.float64]

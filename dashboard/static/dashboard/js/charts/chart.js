@@ -38,8 +38,8 @@ function zoom(sync, view) {
 }
 
 export class Chart {
-  // spec: {key, x: a key of X, format, zero, log, sync, every: no bands, read() → [{label, title, s, x, y, dash: [on, off],
-  // sparse}], starts() → [{x, label}], points: where all points of the series called `names` are had, changed(tool, on)}
+  // spec: {key, x: a key of X, format, zero, log, sync, every: no bands, read(hidden) → [{label, title, s, x, y, dash: [on, off],
+  // sparse, top: where it stands on others, its upper edge}], starts() → [{x, label}], points: where all points of the series called `names` are had, changed(tool, on)}
   constructor(el, spec) {
     Object.assign(this, {
       el,
@@ -118,21 +118,21 @@ export class Chart {
     this.spec.changed?.(tool, on);
   }
   lines() {
-    let lines = this.spec.read().filter((l) => l.x.length);
+    let lines = this.spec.read(this.hidden).filter((l) => l.x.length);
     this.banded = lines.length > MOST_LINES && !this.spec.every;
     if (this.banded)
       lines = band(
         lines,
         lines.map((l) => l.label),
       );
-    takeTurns(lines.filter((l) => !this.hidden.has(l.label)));
+    takeTurns(lines.filter((l) => !l.top && !this.hidden.has(l.label)));
     return lines;
   }
   draw(unseen = false) {
     if ((!this.seen && !unseen) || (!this.plot.clientWidth && !this.rows)) return;
     this.whole.hidden = !views.has(this.spec.sync);
     this.all = this.lines();
-    const drawn = this.all.map((l) => this.cut(l.x, l.y)),
+    const drawn = this.all.map((l) => this.cut(l.x, l.top ?? l.y)),
       columns = this.columns(drawn);
     const shape = JSON.stringify([
       this.all.map((l) => [l.label, l.s, dotted(l), l.turns]),
@@ -193,7 +193,7 @@ export class Chart {
     const focused = this.key.contains(document.activeElement)
       ? $$("button", this.key).indexOf(document.activeElement)
       : -1;
-    this.key.classList.toggle("is-many", this.all.length > 4);
+    this.key.classList.toggle("is-many", this.all.length > 4 && !this.all[0].top);
     this.key.replaceChildren(
       ...this.all.map((l) => {
         const line = svg("line", {

@@ -24,7 +24,7 @@ function series(chart) {
         points: { show: dotted(line) && apart, size: 4, fill: stroke, width: 0 },
       };
     if (chart.smooth && !line.sparse) all.push({ ...base, stroke: fade(stroke, 22), width: 1 });
-    all.push({ ...base, label: line.label, stroke, width: 1.6 });
+    all.push({ ...base, label: line.label, stroke, width: 1.6, fill: line.top && stroke });
   }
   return all;
 }

@@ -1,5 +1,5 @@
 // Which charts a job has: one card per measure, in a settled order, made as names turn up in the store.
-import { $, make } from "../base/dom.js";
+import { $, make, outdated } from "../base/dom.js";
 import { replicaName } from "../base/format.js";
 import { placed } from "../charts/axis.js";
 import { addChart, put } from "../charts/card.js";
@@ -31,7 +31,8 @@ export function jobCharts({ store, load, placeOf, nodeNames, told, axis, coming,
     ),
     cards = new Map();
   let settled = false,
-    by = "step";
+    by = "step",
+    parts = null;
   const at = (steps, times) => placed(steps, times, by, told(), store.begun);
   // A line as it is drawn. By time, what passed between two attempts is a gap.
   function drawn(line, r, factor) {
@@ -113,26 +114,42 @@ export function jobCharts({ store, load, placeOf, nodeNames, told, axis, coming,
   const card = (box, about) => {
     if (!cards.has(about.key)) cards.set(about.key, addChart(box, about));
   };
+  function trainingCard(key, about) {
+    card(training, {
+      ...about,
+      key,
+      x: by,
+      sync: "training",
+      starts: () => store.starts().map(({ x, t, label }) => ({ x: at([x], [t])[0], label })),
+      points: training.dataset.points,
+    });
+    cards.get(key).by(by);
+  }
+  // The script of their chart comes with the first parts of a step.
+  function partsCard(charts) {
+    parts ??= import("./step_parts.js").then(({ stepParts }) => {
+      parts = stepParts(training, store, placeOf, (l) => drawn(l, "", 1));
+      charts.draw();
+    }, outdated);
+    if (parts.key) trainingCard(parts.key, parts);
+  }
   return {
     // New names get their card; the rest is drawn where it is seen.
     draw() {
       if (told()) by = axis.of([told()]);
       for (const name of store.names.keys()) {
-        if (name.startsWith(STEP_PART)) continue; // the panel below shows them
+        if (name.startsWith(STEP_PART)) {
+          partsCard(this);
+          continue;
+        }
         const key = measureOf(name),
           about = known(key);
-        card(training, {
+        trainingCard(key, {
           ...about,
-          key,
           unit: about.sum ? "all replicas" : about.unit,
-          x: by,
-          sync: "training",
           read: () => trained(key, about),
-          starts: () => store.starts().map(({ x, t, label }) => ({ x: at([x], [t])[0], label })),
-          points: training.dataset.points,
           names: [key, `val_${key}`],
         });
-        cards.get(key).by(by);
       }
       for (const name of load.names.keys()) {
         const kind = gpu(name)?.[2] ?? name,
