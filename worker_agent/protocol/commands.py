@@ -8,6 +8,7 @@ from worker_agent.protocol.checkpoint import Restore
 from worker_agent.protocol.job.job_spec import JobSpec, keeps_checkpoints
 from worker_agent.protocol.job.script.script_text import READ_AT_IMPORT
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Role
+from worker_agent.protocol.workload import Question
 
 COMMAND_TASK = "trainyard.agent.command"
 # The fields of a job that agents of the version before do not know: they are sent where a job sets them. To be emptied
@@ -138,7 +139,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
     `node` is the name of the node that is asked, `own` are the doors it would open, `others` those on other nodes, with
     whom it meets within `window_s`; `key` is known to the nodes of this preflight alone. `checkpoints` is the folder
     that the cluster shares, "" where it shares none. `builds` asks for the program to be loaded and its model built,
-    `trains` for the first batch of it to be trained as well.
+    `trains` for the first batch of it to be trained as well, `question` for the model to be measured (a recipe's).
     """
 
     command_id: int
@@ -156,6 +157,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True, tag="probe"):
     trains: bool = True
     window_s: float = 10.0
     build_limit_s: float = 120.0
+    question: Question | None = None
 
 
 class WithdrawProbe(msgspec.Struct, frozen=True, kw_only=True, tag="withdraw"):

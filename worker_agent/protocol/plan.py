@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from worker_agent.protocol.commands import Launch
+from worker_agent.protocol.workload import Question
 
 # How long a process may take to end after its lease has run out; the control plane waits for it, too.
 LEASE_GRACE_S = 5.0
@@ -14,11 +15,12 @@ SHARED_FOLDER = "TRAINYARD_SHARED_FOLDER"
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """The plan's program is not run, but looked at once, within limits; `trains` as in `Probe`. `gpus` says that the
-    node has GPUs, though the program does not see them there."""
+    """The plan's program is not run, but looked at once, within limits; `trains` and `question` as in `Probe`. `gpus`
+    says that the node has GPUs, though the program does not see them there."""
 
     trains: bool
     gpus: bool = True
+    question: Question | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ import msgspec
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.records import Leftover
 from worker_agent.protocol.states import ReplicaStatus
+from worker_agent.protocol.workload import MeasuredModel
 
 REPORTS_KEY = "trainyard:reports"
 
@@ -140,7 +141,8 @@ class Records(msgspec.Struct, frozen=True, kw_only=True, tag="records"):
 class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
     """What a `Probe` found. `taken` are the node's own doors that it could not open, `unreached` those of other nodes
     that did not answer, by label; `facts` is what the node that built the program learned of it, in words. `tried` says
-    that the program was tried: built, or found wrong, to its end or to the time limit."""
+    that the program was tried: built, or found wrong, to its end or to the time limit; `model` what was measured of
+    it, where that was asked for."""
 
     node_id: str
     preflight_id: int
@@ -149,6 +151,7 @@ class Probed(msgspec.Struct, frozen=True, kw_only=True, tag="probed"):
     unreached: dict[str, Finding] = {}
     facts: dict[str, str] = {}
     tried: bool = False
+    model: MeasuredModel | None = None
 
 
 Report = Hello | Goodbye | Heartbeat | Ack | Records | Probed

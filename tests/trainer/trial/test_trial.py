@@ -24,13 +24,14 @@ from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import CodeRef
 from worker_agent.protocol.plan import Trial
 from worker_agent.protocol.states import Cause, DeviceKind, Strategy
+from worker_agent.protocol.workload import Question, Stretch, Table
 from worker_agent.replica.folder import PLAN_FILE
 
 pytestmark = pytest.mark.tf
 
 Build = Callable[..., Built]
 
-OF_PROBE = {"trains", "build_limit_s"}
+OF_PROBE = {"trains", "build_limit_s", "question"}
 
 SOUND = """
 import json, os, resource, signal, time
@@ -140,7 +141,7 @@ def test_a_fork_answers_as_a_new_python_does(build: Build, tmp_path: Path) -> No
 
 def test_one_that_a_job_waits_for_stands_behind_nothing_and_trains_nothing(build: Build, tmp_path: Path) -> None:
     place = tmp_path / "told.json"
-    findings, facts, _ = build(SOUND + TELLS.replace("PLACE", repr(str(place))))
+    findings, facts, *_ = build(SOUND + TELLS.replace("PLACE", repr(str(place))))
     assert findings == []
     assert "First batch" not in facts
     assert (facts["Rows"], facts["Parameters"]) == ("100", "26")
@@ -257,3 +258,43 @@ def test_the_zygote_is_as_it_was_and_forks_trainings(build: Build, keras3: Zygot
     trained.start(keras3).wait()
     (worker,) = trained.members
     assert worker.exit().cause is Cause.COMPLETED, worker.log()
+
+
+EMBEDS = """
+import keras
+import tensorflow as tf
+
+def build_model(params):
+    model = keras.Sequential([keras.Input((5,), dtype="int32"), keras.layers.Embedding(1000, 8),
+                              keras.layers.Flatten(), keras.layers.Dense(2)])
+    model.compile("adam", "mse")
+    return model
+
+def build_dataset(params, split):
+    rows = tf.data.Dataset.from_tensor_slices((tf.ones((100, 5), tf.int32), tf.ones((100, 2))))
+    return rows if split == "train" else None
+"""
+
+
+def test_a_model_is_measured(build: Build) -> None:
+    stretch = Stretch(cores=1, batches=[16, 32, 1000])
+    findings, _, model, _ = build(EMBEDS, global_batch_size=32, question=Question(stretches=[stretch], seconds=30))
+    assert findings == []
+    assert model is not None
+    assert (model.parameters, model.variables, model.slots) == (8000 + 82, 3, 2.0)
+    assert model.tables == [Table(rows=1000, row_bytes=32, touched=5.0)]
+    assert (model.dense_bytes, model.largest_bytes) == (82 * 4, 32_000)
+    assert model.activation_bytes == (40 + 40 + 2) * 4
+    assert model.flops >= 3 * 2 * 40 * 2 / 2
+    assert model.examples == 100
+    (timed,) = model.timed
+    assert timed.cores == 1
+    assert [batch for batch, _ in timed.step_ms] == [16, 32], "no epoch fills the third"
+    assert all(0 < ms < 1000 for _, ms in timed.step_ms)
+    assert 0 < timed.apply_ms < 1000
+
+
+def test_a_question_without_stretches_times_nothing(build: Build) -> None:
+    _, _, model, _ = build(SOUND, question=Question())
+    assert model is not None
+    assert (model.parameters, model.slots, model.tables, model.timed) == (26, 0.0, [], [])

@@ -28,6 +28,7 @@ from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.archive import ArchiveRefused
 from worker_agent.protocol.plan import Trial, plan_in
 from worker_agent.protocol.states import Cause
+from worker_agent.protocol.workload import MeasuredModel
 from worker_agent.replica.cleanup import SCRATCH, end_orphans, end_using
 from worker_agent.replica.folder import PLAN_FILE, RESULT_FILE, find_exit, read_shim_state, read_stop, write_stop
 from worker_agent.replica.verdict import StopRequest
@@ -42,10 +43,11 @@ log = structlog.get_logger("building")
 
 
 class Built(NamedTuple):
-    """What was found, and what was learned, in words. `tried` as in `Probed`."""
+    """What was found, and what was learned, in words; `model` and `tried` as in `Probed`."""
 
     findings: list[Finding]
     facts: dict[str, str] = {}
+    model: MeasuredModel | None = None
     tried: bool = True
 
 
@@ -71,7 +73,7 @@ class Builder:
             return Built([finding], tried=False)
         folder = self._root / str(probe.preflight_id)
         try:
-            return self._build(probe, folder, Trial(trains=probe.trains, gpus=gpus), wait)
+            return self._build(probe, folder, Trial(trains=probe.trains, gpus=gpus, question=probe.question), wait)
         except (NotFetched, ArchiveRefused) as error:
             finding = Finding("the program did not reach the node", _clause(str(error)), "Check again")
             return Built([finding], tried=False)

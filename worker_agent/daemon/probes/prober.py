@@ -95,7 +95,7 @@ class Prober:
             built = self.builder.build(probe, wait=wait, gpus=gpus)
         findings = [*_absent(probe, devices), *_silent_tpu(probe), *problems, *meeting.findings, *built.findings]
         met = {"taken": meeting.taken, "unreached": meeting.unreached}
-        self._say(probe.preflight_id, *findings, **met, facts=built.facts, tried=built.tried)
+        self._say(probe.preflight_id, *findings, **met, facts=built.facts, tried=built.tried, model=built.model)
 
     def _say(self, preflight_id: int, *findings: Finding, **more: Any) -> None:
         self.tell(Probed(node_id=self.node_id, preflight_id=preflight_id, findings=list(findings), **more))

@@ -47,6 +47,7 @@ class ReplicaSteps(BlockingSteps):
         self._parts = parts
         self._replicas = learner.replicas
         self._part_rows = global_batch / self._replicas / parts
+        self.element_spec = train_data.element_spec
         self._iterator = iter(train_data)
         with self._strategy.scope():
             self.count = tf.Variable(
@@ -54,10 +55,10 @@ class ReplicaSteps(BlockingSteps):
             )
         self._replica_step = self._own_step if learner.has_own_step else self._stock_step
         check_own_step(learner.model, parts=parts, jit=jit)
-        self._part = self._gradients
+        self._part = self.gradients
         if jit:
             check_jit(learner.model, replicas=self._replicas)
-            self._part = tf.function(self._gradients, jit_compile=True, reduce_retracing=True, autograph=False)
+            self._part = tf.function(self.gradients, jit_compile=True, reduce_retracing=True, autograph=False)
         self._plain, self._stamped = (
             tf.function(partial(self._execution, stamped=each), reduce_retracing=True, autograph=False)
             for each in (False, True)
@@ -157,7 +158,7 @@ class ReplicaSteps(BlockingSteps):
         stamps.take(numbers, device_number=numbers[0])
         return _told(numbers[0] / numbers[1], numbers, stamps)
 
-    def _gradients(self, batch: Any) -> tuple[list[Any], tf.Tensor, tf.Tensor]:
+    def gradients(self, batch: Any) -> tuple[list[Any], tf.Tensor, tf.Tensor]:
         """This replica's part: loss weighted by its share of the rows, and the gradients of that."""
         learner = self._learner
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)

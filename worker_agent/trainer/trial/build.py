@@ -1,7 +1,7 @@
 """Builds a job's program once and says what it found: the training process of a plan that is a trial.
 
-It has limits of its own; the answer is `result.json` in the plan's folder: findings, and facts in words. Of a script
-only what can be seen without running it is looked at.
+It has limits of its own; the answer is `result.json` in the plan's folder: findings, facts in words, and what was
+measured. Of a script only what can be seen without running it is looked at.
 """
 
 import ast
@@ -20,6 +20,7 @@ from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.requirements import lines_of
 from worker_agent.protocol.plan import Plan, Trial
 from worker_agent.protocol.states import Keras, Kind
+from worker_agent.protocol.workload import MeasuredModel
 from worker_agent.replica.folder import RESULT_FILE
 from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.script import launcher
@@ -37,10 +38,11 @@ def build(plan: Plan, trial: Trial) -> int:
     offline = confine(
         time_s=plan.launch.spec.time_limit_s,
         memory_bytes=max(MEMORY_BYTES_MIN, psutil.virtual_memory().available // 2),
-        nice=LOWEST_PRIORITY if trial.trains else 0,
+        nice=LOWEST_PRIORITY if trial.trains or trial.question else 0,
     )
     run = from_plan(plan, cores=os.cpu_count() or 1)
     assessment = Assessment(run, offline=offline, gpus=trial.gpus)
+    model: MeasuredModel | None = None
     try:
         if run.spec.kind is Kind.SCRIPT:
             _read_script(assessment)
@@ -48,12 +50,15 @@ def build(plan: Plan, trial: Trial) -> int:
             recipe_file.declared(run.entry)
             if keras_of(run.spec) is Keras.TF_KERAS:
                 keras_alias.install()
-            from worker_agent.trainer.trial import recipe_trial
+            from worker_agent.trainer.trial import measuring, recipe_trial
 
-            recipe_trial.build(assessment, trains=trial.trains)
+            recipe = recipe_trial.build(assessment, trains=trial.trains)
+            if trial.question is not None:
+                assessment.stage = "the model cannot be measured"
+                model = measuring.measure(run, recipe, trial.question)
     except (Exception, SystemExit) as error:
         assessment.fail(error)
-    (run.folder / RESULT_FILE).write_bytes(msgspec.json.encode((assessment.findings, assessment.facts)))
+    (run.folder / RESULT_FILE).write_bytes(msgspec.json.encode((assessment.findings, assessment.facts, model)))
     return 0
 
 

@@ -22,9 +22,9 @@ from worker_agent.trainer.strategies.mirrored import synchronous
 from worker_agent.trainer.trial.assessment import Assessment
 
 
-def build(assessment: Assessment, *, trains: bool) -> None:
-    """Load the recipe, build its model as under one device, and look at its rows. With `trains`, one replica's first
-    batch is trained, step by step in Python, so that an error has the user's own line."""
+def build(assessment: Assessment, *, trains: bool) -> Recipe:
+    """Load the recipe, build its model as under one device, and look at its rows; the recipe. With `trains`, one
+    replica's first batch is trained, step by step in Python, so that an error has the user's own line."""
     run, spec = assessment.run, assessment.run.spec
     runtime.configure(run)
     runtime.seed_everything(spec.seed)
@@ -60,6 +60,7 @@ def build(assessment: Assessment, *, trains: bool) -> None:
     if model.built:
         assessment.facts["Parameters"] = _number(int(model.count_params()))
     _validation_rows(assessment, recipe, workers)
+    return recipe
 
 
 def _count(assessment: Assessment, inputs: list[Any], *, times: int, parts: int) -> None:
