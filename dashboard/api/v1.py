@@ -1,5 +1,5 @@
 """REST, version 1: the API object, the format of answers and the document. Operations are in `jobs`,
-`checkpoints`, `preflights`, `strategy_tests`, `machines`."""
+`checkpoints`, `preflights`, `strategy_tests`, `advice`, `machines`."""
 
 import json
 from typing import Any
@@ -11,6 +11,8 @@ from ninja.renderers import BaseRenderer
 from ninja.responses import NinjaJSONEncoder
 
 from dashboard.api import checkpoints, jobs, machines, preflights
+from dashboard.api.advice import operations as advice
+from dashboard.api.advice.shapes import AdviceWishes
 from dashboard.api.auth import Session, Token, may_read_documents
 from dashboard.api.problems import install
 from dashboard.api.shapes import JobRequest
@@ -40,7 +42,7 @@ class Api(NinjaAPI):
         document = super().get_openapi_schema(**kwargs)
         schemas = document["components"]["schemas"]
         template = "#/components/schemas/{model}"
-        for kind in (JobRequest, StrategyTestRequest):
+        for kind in (JobRequest, StrategyTestRequest, AdviceWishes):
             made = kind.model_json_schema(ref_template=template)
             schemas.update(made.pop("$defs", {}))
             schemas[kind.__name__] = made
@@ -63,5 +65,5 @@ api = Api(
     docs_decorator=may_read_documents,
 )
 install(api)
-for room in (jobs, checkpoints, preflights, strategy_tests, machines):
+for room in (jobs, checkpoints, preflights, strategy_tests, advice, machines):
     api.add_router("", room.router)

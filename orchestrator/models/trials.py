@@ -63,6 +63,7 @@ class ProbedNode(models.Model):
     taken = JSONField(default=list)
     unreached = JSONField(default=dict)
     facts = JSONField(default=dict)
+    model = JSONField(null=True, blank=True)
 
     objects = ProbedNodes.as_manager()
 

@@ -1,6 +1,8 @@
 """The rows that queries return, by type: for pages, REST and sockets, which name them and touch no table."""
 
 from orchestrator.models import (
+    Advice,
+    AdviceStatus,
     Artifact,
     Attempt,
     Candidate,
@@ -17,6 +19,8 @@ from orchestrator.models import (
 )
 
 __all__ = [
+    "Advice",
+    "AdviceStatus",
     "Artifact",
     "Attempt",
     "Candidate",

@@ -7,8 +7,8 @@ import msgspec
 from worker_agent.protocol.checkpoint import Restore
 from worker_agent.protocol.job.job_spec import JobSpec, keeps_checkpoints
 from worker_agent.protocol.job.script.script_text import READ_AT_IMPORT
+from worker_agent.protocol.job.workload import Question
 from worker_agent.protocol.states import Cause, DeviceKind, Keras, Role
-from worker_agent.protocol.workload import Question
 
 COMMAND_TASK = "trainyard.agent.command"
 # The fields of a job that agents of the version before do not know: they are sent where a job sets them. To be emptied

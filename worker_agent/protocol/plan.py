@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from worker_agent.protocol.commands import Launch
-from worker_agent.protocol.workload import Question
+from worker_agent.protocol.job.workload import Question
 
 # How long a process may take to end after its lease has run out; the control plane waits for it, too.
 LEASE_GRACE_S = 5.0

@@ -3,9 +3,9 @@
 import msgspec
 
 from worker_agent.protocol.findings import Finding
+from worker_agent.protocol.job.workload import MeasuredModel
 from worker_agent.protocol.records import Leftover
 from worker_agent.protocol.states import ReplicaStatus
-from worker_agent.protocol.workload import MeasuredModel
 
 REPORTS_KEY = "trainyard:reports"
 

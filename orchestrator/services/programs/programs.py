@@ -114,7 +114,7 @@ def keep(program: Program) -> None:
 
     It is found again by its digest (`code: {"sha256": …}`), and dropped after a while when no job came of it.
     """
-    Code.objects.filter(jobs=None, created_at__lt=timezone.now() - KEPT_FOR).delete()
+    Code.objects.filter(jobs=None, strategy_tests=None, created_at__lt=timezone.now() - KEPT_FOR).delete()
     save(program)
 
 

@@ -64,9 +64,7 @@ class Answers:
 @transaction.atomic
 def begin(*, spec: JobSpec, cluster: Cluster, findings: Iterable[Finding], by: User, now: datetime) -> Preflight:
     """Ask the nodes that the job would get now. Its program is stored already."""
-    running = ProbedNode.objects.awaited(now).filter(preflight__owner=by, preflight__job=None)
-    if running.values("preflight").distinct().count() >= AT_ONCE_MAX:
-        raise Conflict(f"{AT_ONCE_MAX} of your checks are running: wait for one of them to end.")
+    check_limit(by, now=now)
     cluster = Cluster.objects.select_for_update().get(pk=cluster.pk)
     placed = probing.place(spec, cluster_view(cluster, now=now))
     if isinstance(placed, str):
@@ -98,6 +96,13 @@ def begin(*, spec: JobSpec, cluster: Cluster, findings: Iterable[Finding], by: U
             builds=placed[0] in here,
         )
     return row
+
+
+def check_limit(by: User, *, now: datetime) -> None:
+    """`Conflict` where as many trials as one may have are running for this person."""
+    running = ProbedNode.objects.awaited(now).filter(preflight__owner=by, preflight__job=None)
+    if running.values("preflight").distinct().count() >= AT_ONCE_MAX:
+        raise Conflict(f"{AT_ONCE_MAX} of your checks are running: wait for one of them to end.")
 
 
 def answers_to(*, preflight_id: int, by: User, now: datetime) -> Answers:

@@ -70,6 +70,7 @@ def on_probed(*, node: Node, report: Probed, now: datetime) -> None:
         answered_at=now,
         verdict=_verdict(report) if asked.builds else "",
         **{name: said[name] for name in ("findings", "taken", "unreached", "facts")},
+        model=plain(report.model),
     )
     if not row.asked.filter(answered_at=None).exists():
         _end(row, now)

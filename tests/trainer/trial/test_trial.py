@@ -22,9 +22,9 @@ from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.commands import Probe
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.job_spec import CodeRef
+from worker_agent.protocol.job.workload import Question, Stretch, Table
 from worker_agent.protocol.plan import Trial
 from worker_agent.protocol.states import Cause, DeviceKind, Strategy
-from worker_agent.protocol.workload import Question, Stretch, Table
 from worker_agent.replica.folder import PLAN_FILE
 
 pytestmark = pytest.mark.tf

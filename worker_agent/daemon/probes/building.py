@@ -26,9 +26,9 @@ from worker_agent.protocol.codec import encode_plan
 from worker_agent.protocol.commands import Launch, Probe
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.archive import ArchiveRefused
+from worker_agent.protocol.job.workload import MeasuredModel
 from worker_agent.protocol.plan import Trial, plan_in
 from worker_agent.protocol.states import Cause
-from worker_agent.protocol.workload import MeasuredModel
 from worker_agent.replica.cleanup import SCRATCH, end_orphans, end_using
 from worker_agent.replica.folder import PLAN_FILE, RESULT_FILE, find_exit, read_shim_state, read_stop, write_stop
 from worker_agent.replica.verdict import StopRequest

@@ -18,9 +18,9 @@ from worker_agent.machine.sandbox import confine
 from worker_agent.protocol.findings import Finding
 from worker_agent.protocol.job.gang_shape import keras_of
 from worker_agent.protocol.job.requirements import lines_of
+from worker_agent.protocol.job.workload import MeasuredModel
 from worker_agent.protocol.plan import Plan, Trial
 from worker_agent.protocol.states import Keras, Kind
-from worker_agent.protocol.workload import MeasuredModel
 from worker_agent.replica.folder import RESULT_FILE
 from worker_agent.trainer.recipe import recipe_file
 from worker_agent.trainer.script import launcher

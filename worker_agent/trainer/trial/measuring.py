@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from worker_agent.machine.affinity import pinned
 from worker_agent.protocol.job.gang_shape import keras_of
-from worker_agent.protocol.workload import MeasuredModel, Question, Stretch, Table, Timed
+from worker_agent.protocol.job.workload import MeasuredModel, Question, Stretch, Table, Timed
 from worker_agent.trainer.loop.rate import rate_of
 from worker_agent.trainer.loop.replica_steps import ReplicaSteps
 from worker_agent.trainer.model.learner import ReplicaLearner
