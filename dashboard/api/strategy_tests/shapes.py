@@ -21,7 +21,9 @@ class StrategyTestRequest(Schema):
 
     name: str = Field(default="", description="Empty: the job's.")
     job: dict[str, Any] = Field(description="As `POST /jobs` takes it, without what a candidate says.")
-    candidates: list[dict[str, Any]] = Field(description=f"Each some of: {', '.join(creating.LAYOUT)}.")
+    candidates: list[dict[str, Any]] | Literal["advised"] = Field(
+        description=f"Each some of: {', '.join(creating.LAYOUT)}. advised: the best of your latest advice for this job."
+    )
     samples: int = Field(default=0, ge=0, description="Examples for each run; 0: all epochs of the job.")
     minutes: float = Field(
         default=creating.MINUTES, gt=0, le=creating.MINUTES_MOST, description="At most, for each run."

@@ -13,6 +13,7 @@ from django.db import transaction
 
 from orchestrator.domain.advice.advice import advise
 from orchestrator.domain.advice.candidates import Goal, Staleness, Wishes, candidates
+from orchestrator.domain.advice.sentences import Code
 from orchestrator.models import Advice, AdviceStatus, Node, ProbedNode, User
 from orchestrator.queries.errors import NotFound
 from orchestrator.services.advice.machines import machines_of
@@ -33,6 +34,8 @@ from worker_agent.protocol.states import Kind, Strategy
 
 ANSWER_WITHIN, BUILD_WITHIN = timedelta(seconds=20), timedelta(seconds=150)
 KEPT_FOR = timedelta(days=7)
+# Jobs of one program that are the same in these have the same advice.
+ALIKE = ("cluster", "params", "global_batch_size", "precision", "jit")
 # Of a job these are chosen, so what the request says of them is not read.
 CHOSEN = PARTICULAR - STRATEGIES[Strategy.ONE_DEVICE].reads
 
@@ -51,8 +54,7 @@ def begin(*, request: Mapping[str, object], measure: bool, wishes: object, by: U
     if not by.may_run_jobs:
         raise Forbidden("Your role lets you look at jobs, not create them.")
     preflights.check_limit(by, now=now)
-    wish, job = _wish(wishes), {name: value for name, value in request.items() if name not in CHOSEN}
-    checked = submission.check({"name": "advice", **job, "strategy": Strategy.ONE_DEVICE.value}, by=by)
+    wish, checked = _wish(wishes), _checked(request, by)
     if checked.spec is None or checked.cluster is None or not isinstance(checked.program, Program):
         raise Invalid(checked.errors)
     spec, cluster = checked.spec, checked.cluster
@@ -117,6 +119,36 @@ def _go_on(row: Advice, now: datetime) -> None:
     for name, value in values.items():
         setattr(row, name, value)
     row.save(update_fields=list(values))
+
+
+def advised(*, request: Mapping[str, object], by: User, most: int) -> list[dict[str, Any]]:
+    """From one's latest advice for this job: the best layout of each strategy that fits and may win, one device among
+    them. `Invalid` where there is no advice."""
+    spec = _checked(request, by).asked
+    rows = Advice.objects.filter(owner=by, status=AdviceStatus.DONE.value, code_id=spec.code.sha256 if spec else "")
+    found = next((row for row in rows.order_by("-pk")[:20] if spec and _is_for(row, spec)), None)
+    if found is None or found.result is None:
+        sentence = "there is no advice for this job yet: ask for one with POST /advice, or name the candidates"
+        raise Invalid([FieldError("candidates", sentence)])
+    best: dict[str, dict[str, Any]] = {}
+    for each in found.result["candidates"]:
+        refused = Code.STALE_REFUSED in {remark["code"] for remark in each["cautions"]}
+        if each["fits"] and not refused and each["global_batch_size"] == found.spec["global_batch_size"]:
+            sizes = {name: value for name, value in each["layout"].items() if name != "global_batch_size"}
+            best.setdefault(each["strategy"], sizes)
+    single = best.pop(Strategy.ONE_DEVICE, None)
+    return [*([single] if single else []), *best.values()][:most]
+
+
+def _is_for(row: Advice, spec: JobSpec) -> bool:
+    """Whether a job is what was asked about, as far as an advice depends on it."""
+    return all(row.spec[name] == plain(getattr(spec, name)) for name in ALIKE)
+
+
+def _checked(request: Mapping[str, object], by: User) -> submission.Checked:
+    """The job under one device."""
+    job = {name: value for name, value in request.items() if name not in CHOSEN}
+    return submission.check({"name": "advice", **job, "strategy": Strategy.ONE_DEVICE.value}, by=by)
 
 
 def layout_of(candidate: Mapping[str, Any]) -> dict[str, Any]:

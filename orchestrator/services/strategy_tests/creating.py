@@ -10,6 +10,7 @@ from django.db import transaction
 from orchestrator.models import Candidate, StrategyTest, TestStatus, User
 from orchestrator.queries import strategy_tests
 from orchestrator.services import transitions
+from orchestrator.services.advice import advising
 from orchestrator.services.errors import Conflict, FieldError, Forbidden, Invalid
 from orchestrator.services.jobs import submission
 from orchestrator.services.jobs.submission import Checked
@@ -27,6 +28,8 @@ LAYOUT = (
     *("accumulation", "communication", "cross_device", "precision", "jit"),
 )
 CANDIDATES_MOST = 20
+# In place of candidates: the best ones of one's latest advice for the job.
+ADVISED, ADVISED_MOST = "advised", 5
 ROUNDS_MOST = 10
 MINUTES, MINUTES_MOST = 3.0, 24 * 60.0
 
@@ -47,6 +50,9 @@ def create(*, asked: Mapping[str, object], by: User) -> StrategyTest:
     """Check everything, and begin; `Invalid` names every wrong field, `candidates.0.workers` for instance."""
     if not by.may_run_jobs:
         raise Forbidden("Your role lets you look at strategy tests, not create them.")
+    job = asked.get("job")
+    if asked.get("candidates") == ADVISED and isinstance(job, Mapping):
+        asked = {**asked, "candidates": advising.advised(request=job, by=by, most=ADVISED_MOST)}
     try:
         wish = msgspec.convert(asked, Asked)
     except msgspec.ValidationError as error:
