@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, Callable[[], Iterable[Line]]] = {
     "idle_memory": idle_memory.run,
     "queue": queue.run,
     "reports": reports.run,
+    "fleet": reports.fleet,
     "loop": loop.run,
     "sampling": whole_runs.run,
 }
@@ -27,6 +28,7 @@ QUICK: dict[str, Callable[[], Iterable[Line]]] = {
     "point_latency": partial(point_latency.run, rounds=1),
     "queue": queue.quick,
     "reports": reports.quick,
+    "fleet": reports.quick_fleet,
     "loop": partial(loop.run, rounds=loop.ROUNDS_QUICK),
     "sampling": partial(whole_runs.run, rounds=whole_runs.ROUNDS_QUICK),
 }

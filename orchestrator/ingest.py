@@ -6,6 +6,7 @@ a step that is cut off anywhere is simply done again; what was stored already is
 """
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -22,7 +23,7 @@ from orchestrator.services.intake.load import load
 from orchestrator.services.intake.records import Acks
 from orchestrator.services.intake.reports import Sender
 from orchestrator.services.transitions import StaleTransition
-from worker_agent.protocol.codec import decode_report
+from worker_agent.protocol.codec import decode_report, is_heartbeat
 from worker_agent.protocol.envelope import BadEnvelope, Envelope, SeenNonces, read_envelope, verify
 from worker_agent.protocol.reports import REPORTS_KEY, Records, Report, acks_key
 
@@ -49,6 +50,14 @@ PATIENCE = 5
 PASSING = (OperationalError, InterfaceError, StaleTransition)
 
 Entry = tuple[bytes, dict[bytes, bytes]]
+NOT_AN_ENVELOPE = Envelope(node_id="nobody", expires_at=0.0, nonce=b"", body=b"")
+
+
+class Claimed(NamedTuple):
+    """An entry of the stream, and what its envelope claims, which is not verified yet."""
+
+    entry: Entry
+    envelope: Envelope
 
 
 class Received(NamedTuple):
@@ -70,54 +79,36 @@ class Ingest:
     def __init__(self, redis: Redis) -> None:
         self.counts: Counter[str] = Counter()
         self._redis = redis
+        self._inbox = _Inbox(redis)
         self._nonces = SeenNonces(NONCES_KEPT)
         self._beat_at: datetime | None = None
         self._swept_at: datetime | None = None
         self._setbacks = 0
 
-    def step(self, now: datetime, *, wait_ms: int = 0) -> int:
-        """Handle what is in the stream, at most one batch; wait for the first entry up to `wait_ms`. How many it was.
+    def step(self, now: datetime, *, wait_ms: int = 0, gather_s: float = 0.0) -> int:
+        """Handle what is in the stream, at most one batch; wait for the first entry up to `wait_ms`. Heartbeats may be
+        left until the first of them has waited `gather_s`. How many entries there were, with those that were left.
 
         Raises the errors of Redis and of a database that is away; nothing is lost then.
         """
-        entries = self._read(wait_ms)
         try:
+            self._inbox.read(wait_ms, gather_s)
             self._beat(now)
-            if not entries:
-                return 0
-            with live.gathered():
-                acks = self._store(self._open(entries, now), now)
-                self._settle(entries, acks)
+            found = len(self._inbox)
+            if claimed := self._inbox.take(gather_s):
+                with live.gathered():
+                    acks = self._store(self._open(claimed, now), now)
+                    self._settle([each.entry for each in claimed], acks)
         except Exception:
+            self._inbox.clear()
             reports.forget()
             raise
-        self.counts["handled"] += len(entries)
-        return len(entries)
+        self.counts["handled"] += len(claimed)
+        return found
 
-    def _read(self, wait_ms: int) -> list[Entry]:
-        entries: list[Entry] = []
-        last: bytes | str = "0-0"
-        size = 0
-        while len(entries) < ENTRIES_PER_STEP and size < BYTES_PER_STEP:
-            block = wait_ms if wait_ms and not entries else None
-            answer: Any = self._redis.xread({REPORTS_KEY: last}, count=ENTRIES_PER_READ, block=block)
-            found: list[Entry] = answer[0][1] if answer else []
-            entries += found
-            if len(found) < ENTRIES_PER_READ:
-                break
-            last = found[-1][0]
-            size += sum(len(fields.get(b"e", b"")) for _, fields in found)
-        return entries
-
-    def _open(self, entries: Sequence[Entry], now: datetime) -> list[Received]:
+    def _open(self, claimed: Sequence[Claimed], now: datetime) -> list[Received]:
         """The reports in entries that are genuine; the others are counted and logged."""
-        claimed: list[tuple[Entry, Envelope]] = []
-        for entry in entries:
-            try:
-                claimed.append((entry, read_envelope(entry[1].get(b"e", b""))))
-            except BadEnvelope as error:
-                self._drop(entry, "nobody", error)
-        senders = reports.senders(envelope.node_id for _, envelope in claimed)
+        senders = reports.senders(each.envelope.node_id for each in claimed)
         earliest = now.timestamp() - CLOCK_SKEW_S
         received: list[Received] = []
         for entry, envelope in claimed:
@@ -224,6 +215,77 @@ class Ingest:
 def _write_beat(columns: dict[str, datetime]) -> None:
     created = {"alive_since": columns["beat_at"], **columns}
     ServiceBeat.objects.update_or_create(name=ServiceBeat.INGEST, defaults=columns, create_defaults=created)
+
+
+class _Inbox:
+    """What was read and is not handled yet. It is in the stream until then: a new process reads it again.
+
+    Many heartbeats cost less together, and are not urgent. Anything else is handled at once, with all that its node
+    said before: what a node says keeps its order.
+    """
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self.clear()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def clear(self) -> None:
+        """Begin again at the beginning of the stream."""
+        self._kept: list[Claimed] = []
+        self._urgent: set[str] = set()
+        self._last: bytes | str = "0-0"
+        self._since = 0.0
+        self._size = 0
+
+    def read(self, wait_ms: int, gather_s: float) -> None:
+        """Add what came since, as far as a batch has room. It is waited for, but no longer than what is here may."""
+        if self._kept:
+            wait_ms = min(wait_ms, int((gather_s - self._age_s()) * 1000))
+        while not self._is_full():
+            block = wait_ms if wait_ms > 0 else None
+            answer: Any = self._redis.xread({REPORTS_KEY: self._last}, count=ENTRIES_PER_READ, block=block)
+            found: list[Entry] = answer[0][1] if answer else []
+            for entry in found:
+                self._add(entry)
+            if len(found) < ENTRIES_PER_READ:
+                return
+            wait_ms = 0
+
+    def take(self, gather_s: float) -> list[Claimed]:
+        """What is to be handled now, in order; the rest is kept."""
+        kept = self._kept
+        if not kept or self._is_full() or self._age_s() >= gather_s or self._urgent.issuperset(_nodes_of(kept)):
+            self.clear()
+            return kept
+        urgent, self._urgent = self._urgent, set()
+        self._kept = [each for each in kept if each.envelope.node_id not in urgent]
+        return [each for each in kept if each.envelope.node_id in urgent]
+
+    def _add(self, entry: Entry) -> None:
+        data = entry[1].get(b"e", b"")
+        try:
+            envelope = read_envelope(data)
+        except BadEnvelope:
+            envelope = NOT_AN_ENVELOPE
+        if not is_heartbeat(envelope.body):
+            self._urgent.add(envelope.node_id)
+        if not self._kept:
+            self._since = time.monotonic()
+        self._kept.append(Claimed(entry, envelope))
+        self._last = entry[0]
+        self._size += len(data)
+
+    def _is_full(self) -> bool:
+        return len(self._kept) >= ENTRIES_PER_STEP or self._size >= BYTES_PER_STEP
+
+    def _age_s(self) -> float:
+        return time.monotonic() - self._since
+
+
+def _nodes_of(claimed: Sequence[Claimed]) -> set[str]:
+    return {each.envelope.node_id for each in claimed}
 
 
 def _genuine(entry: Entry, envelope: Envelope, sender: Sender | None, earliest: float) -> Received:

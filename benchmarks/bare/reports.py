@@ -13,7 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -44,19 +44,20 @@ PROCESSES, NAMES = 50, ["loss", "accuracy", "learning_rate", "grad_norm"]
 AGENTS, GPUS = 1000, 8
 TICKS = 280
 BEATS = 70  # more than a minute: what happens once a minute happens in it
-SHORTER = int(sys.argv[1]) if len(sys.argv) > 1 else 1
 
 
-def main(redis: Redis) -> None:
+def main(redis: Redis, shorter: int) -> None:
     """Figures of live points, then of agents without and with GPUs."""
     call_command("migrate", verbosity=0)
     cluster = make_cluster("local")
-    figures = {"points": _points(redis, cluster)}
-    figures |= {f"beats_{gpus}": _beats(redis, cluster, gpus) for gpus in (0, GPUS)}
+    figures = {"points": _points(redis, cluster, TICKS // shorter)}
+    figures |= {
+        f"beats_{gpus}": _beats(redis, make_fleet(cluster, AGENTS // shorter, gpus), gpus) for gpus in (0, GPUS)
+    }
     print(json.dumps(figures))
 
 
-def _points(redis: Redis, cluster: Cluster) -> dict[str, float]:
+def _points(redis: Redis, cluster: Cluster, ticks: int) -> dict[str, float]:
     """CPU s per million scalars, where every process flushes one step at a time."""
     node, owner, ingest = make_node(cluster), make_user(), Ingest(redis)
     jobs = [make_job(owner=owner, cluster=cluster, status=JobStatus.RUNNING, attempt=1) for _ in range(PROCESSES)]
@@ -65,7 +66,7 @@ def _points(redis: Redis, cluster: Cluster) -> dict[str, float]:
     floor = _Floor(redis)
     ours_s = floor_s = 0.0
     slowest: list[float] = []
-    for tick in range(TICKS // SHORTER):
+    for tick in range(ticks):
         for replica in replicas:
             redis.xadd(REPORTS_KEY, {"e": _flush(node, replica, tick)})
         spent = _cpu(lambda: ingest.step(datetime.now(UTC)))
@@ -73,7 +74,7 @@ def _points(redis: Redis, cluster: Cluster) -> dict[str, float]:
             ours_s += spent
             slowest.append(spent)
             floor_s += floor.tick(tick)
-    scalars = (TICKS // SHORTER - 10) * PROCESSES * len(NAMES)
+    scalars = (ticks - 10) * PROCESSES * len(NAMES)
     return {"ours": ours_s / scalars * 1e6, "floor": floor_s / scalars * 1e6, "longest_s": max(slowest)}
 
 
@@ -128,34 +129,23 @@ class _Floor:
         self._redis.xdel("floor", *(entry_id for entry_id, _ in answer[0][1]))
 
 
-def _beats(redis: Redis, cluster: Cluster, gpus: int) -> dict[str, float]:
+def _beats(redis: Redis, nodes: Sequence[Node], gpus: int) -> dict[str, float]:
     """CPU µs a beat of many agents; the floor takes the same entries and writes one row of each node."""
-    inventory = plain(make_inventory(slots=max(gpus, 1), kind="gpu" if gpus else "cpu"))
-    columns = {"cluster": cluster, "inventory": inventory, "last_seen_at": datetime.now(UTC)}
-    nodes = Node.objects.bulk_create(
-        Node(
-            name=f"g{gpus}-{number}",
-            address=f"10.{gpus}.{number // 250}.{number % 250}",
-            key=secrets.token_bytes(32),
-            **columns,
-        )
-        for number in range(AGENTS // SHORTER)
-    )
-    ingest, floor = Ingest(redis), _FloorOfBeats(redis)
+    ingest, floor = Ingest(redis), FloorOfBeats(redis)
     spent: list[float] = []
     bare: list[float] = []
     longest = 0.0
     for number in range(BEATS):
         at = time.time() + number  # a minute passes quickly here
         for node in nodes:
-            redis.xadd(REPORTS_KEY, {"e": _beat(node, at, gpus)})
+            redis.xadd(REPORTS_KEY, {"e": beat_of(node, at, gpus)})
         took = 0.0
         while redis.xlen(REPORTS_KEY):
             step = _cpu(partial(ingest.step, datetime.fromtimestamp(at, UTC)))
             took, longest = took + step, max(longest, step)
         if number:
             spent.append(took)
-            bare.append(floor.tick([_beat(node, at, gpus) for node in nodes]))
+            bare.append(floor.tick([beat_of(node, at, gpus) for node in nodes]))
     Node.objects.all().delete()
     return {
         "ours": sum(spent) / len(spent) / len(nodes) * 1e6,
@@ -164,7 +154,23 @@ def _beats(redis: Redis, cluster: Cluster, gpus: int) -> dict[str, float]:
     }
 
 
-def _beat(node: Node, at: float, gpus: int) -> bytes:
+def make_fleet(cluster: Cluster, agents: int, gpus: int) -> list[Node]:
+    """So many nodes, with so many GPUs each."""
+    inventory = plain(make_inventory(slots=max(gpus, 1), kind="gpu" if gpus else "cpu"))
+    columns = {"cluster": cluster, "inventory": inventory, "last_seen_at": datetime.now(UTC)}
+    return Node.objects.bulk_create(
+        Node(
+            name=f"g{gpus}-{number}",
+            address=f"10.{gpus}.{number // 250}.{number % 250}",
+            key=secrets.token_bytes(32),
+            **columns,
+        )
+        for number in range(agents)
+    )
+
+
+def beat_of(node: Node, at: float, gpus: int) -> bytes:
+    """A sealed heartbeat, as an agent sends it."""
     load = [
         GpuSample(index=index, utilisation=50.0, memory_bytes=10**9, temperature=60.0, power_w=random.random())
         for index in range(gpus)
@@ -182,7 +188,7 @@ def _beat(node: Node, at: float, gpus: int) -> bytes:
     return seal(beat, node_id=node.pk, key=bytes(node.key), expires_at=at + 600)
 
 
-class _FloorOfBeats:
+class FloorOfBeats:
     """The least: entries through the same Redis, and when each node was heard of, in one statement."""
 
     def __init__(self, redis: Redis) -> None:
@@ -191,6 +197,7 @@ class _FloorOfBeats:
         self._database.execute("CREATE TABLE IF NOT EXISTS heard (node TEXT PRIMARY KEY, data BLOB) WITHOUT ROWID")
 
     def tick(self, beats: list[bytes]) -> float:
+        """CPU seconds for these."""
         for beat in beats:
             self._redis.xadd("floor", {"d": beat})
         return _cpu(lambda: self._store(len(beats)))
@@ -211,8 +218,8 @@ def _cpu(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def _private_redis() -> Redis:
-    """A server of our own, ended with this process."""
+def private_redis() -> tuple[Redis, str]:
+    """A server of our own, ended with this process, and its address."""
     socket = HOME / "redis.sock"
     line = [
         str(redis_server.find_server()),
@@ -230,7 +237,7 @@ def _private_redis() -> Redis:
     atexit.register(server.terminate)
     redis = Redis(unix_socket_path=str(socket))
     until(lambda: _answers(redis), within_s=10)
-    return redis
+    return redis, f"unix://{socket}"
 
 
 def _answers(redis: Redis) -> bool:
@@ -241,8 +248,7 @@ def _answers(redis: Redis) -> bool:
 
 
 if __name__ == "__main__":
-    private = _private_redis()
-    url = f"unix://{HOME / 'redis.sock'}"
+    private, url = private_redis()
     layer = settings.CHANNEL_LAYERS["default"] | {"CONFIG": {"hosts": [url]}}
     with override_settings(REDIS_URL=url, CHANNEL_LAYERS={"default": layer}):
-        main(private)
+        main(private, int(sys.argv[1]) if len(sys.argv) > 1 else 1)

@@ -1,4 +1,5 @@
-"""`manage.py ingest`: only one at a time; Redis or the database away is waited out; SIGTERM ends it."""
+"""`manage.py ingest`: only one at a time; Redis or the database away is waited out; heartbeats gather;
+SIGTERM ends it."""
 
 import os
 import signal
@@ -10,10 +11,15 @@ from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
 from redis.exceptions import ConnectionError as RedisAway
 
+from orchestrator import ingest as ingest_module
 from orchestrator.ingest import ENTRIES_PER_STEP, Ingest
 from orchestrator.management.commands import ingest as command
-from tests.data.fakes import FakeRedis, heartbeat, put
+from orchestrator.models import Node
+from tests.data.conftest import NOW
+from tests.data.fakes import NOW_S, FakeAgent, FakeRedis, heartbeat, points, put
+from tests.data.test_exactly_once import loss_of
 from tests.factories import make_node
+from worker_agent.protocol.reports import REPORTS_KEY
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -49,7 +55,7 @@ def test_a_second_ingest_is_refused_until_the_first_has_ended(ingest: Ingest) ->
 def test_what_is_away_is_waited_for_with_growing_pauses(
     turns: command._Turns, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    def away(now: object, *, wait_ms: int) -> int:
+    def away(now: object, **named: float) -> int:
         raise error
 
     with monkeypatch.context() as patch:
@@ -64,9 +70,45 @@ def test_small_batches_keep_their_distance_and_full_ones_do_not(
     turns: command._Turns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for handled, least in [(0, 0.0), (3, 0.001), (500, 0.001), (ENTRIES_PER_STEP, 0.0)]:
-        monkeypatch.setattr(turns.ingest, "step", lambda now, wait_ms, handled=handled: handled)
+        monkeypatch.setattr(turns.ingest, "step", lambda now, handled=handled, **named: handled)
         assert least <= turns.take() <= command.BATCH_EVERY_S
     turns.end()
+
+
+def test_heartbeats_gather_while_their_node_says_nothing_else(
+    agent: FakeAgent, redis: FakeRedis, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = 100.0
+    monkeypatch.setattr(ingest_module.time, "monotonic", lambda: clock)
+    quiet = make_node(last_seen_at=None)
+
+    def seen() -> list[bool]:
+        return [Node.objects.get(pk=node.pk).last_seen_at == NOW for node in (quiet, agent.node)]
+
+    put(redis, quiet, heartbeat(quiet, at=NOW_S))
+    put(redis, agent.node, heartbeat(agent.node, at=NOW_S))
+    assert ingest.step(NOW, gather_s=0.5) == 2
+    assert seen() == [False, False]
+    agent.say(points([1.0]))
+    agent.send()
+    assert ingest.step(NOW, gather_s=0.5) == 3
+    assert seen() == [False, True]
+    assert loss_of(agent.replica) == [1.0]
+    assert len(redis.streams[REPORTS_KEY]) == 1
+    clock += 0.6
+    assert ingest.step(NOW, gather_s=0.5) == 1
+    assert seen() == [True, True]
+    assert redis.streams[REPORTS_KEY] == []
+    assert ingest.counts["handled"] == 3
+
+
+def test_heartbeats_that_were_left_are_handled_by_the_next_ingest(redis: FakeRedis, ingest: Ingest) -> None:
+    node = make_node(last_seen_at=None)
+    put(redis, node, heartbeat(node, at=NOW_S))
+    ingest.step(NOW, gather_s=60.0)
+    Ingest(redis).step(NOW)  # type: ignore[arg-type]
+    node.refresh_from_db()
+    assert node.last_seen_at == NOW
 
 
 def test_it_runs_until_sigterm(monkeypatch: pytest.MonkeyPatch, redis: FakeRedis) -> None:
@@ -76,7 +118,7 @@ def test_it_runs_until_sigterm(monkeypatch: pytest.MonkeyPatch, redis: FakeRedis
 
     def read_and_wait(streams: dict[str, object], count: int, block: int | None = None) -> list[object]:
         found = xread(streams, count)
-        if not found and redis.streams:
+        if not found and not redis.streams[REPORTS_KEY]:
             os.kill(os.getpid(), signal.SIGTERM)
         return found
 

@@ -10,11 +10,19 @@ import msgspec
 from worker_agent.protocol.commands import Command
 from worker_agent.protocol.plan import Plan
 from worker_agent.protocol.records import Record
-from worker_agent.protocol.reports import Report
+from worker_agent.protocol.reports import Heartbeat, Report
 
 M = TypeVar("M")
 
+
+class _Tagged(msgspec.Struct):
+    """What a tagged message says that it is."""
+
+    type: str
+
+
 _encoder = msgspec.msgpack.Encoder()
+_tagged: msgspec.msgpack.Decoder[_Tagged] = msgspec.msgpack.Decoder(_Tagged)
 _command: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 _report: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 _record: msgspec.msgpack.Decoder[Record] = msgspec.msgpack.Decoder(Record)
@@ -34,6 +42,14 @@ def decode_command(data: bytes) -> Command:
 def decode_report(data: bytes) -> Report:
     """A report; raises `msgspec.DecodeError` on anything else."""
     return _decode(_report, data)
+
+
+def is_heartbeat(data: bytes) -> bool:
+    """Whether a report says that it is a heartbeat; it may still be one that does not decode."""
+    try:
+        return _decode(_tagged, data).type == Heartbeat.__struct_config__.tag
+    except msgspec.DecodeError:
+        return False
 
 
 def decode_record(data: bytes) -> Record:

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 WAIT_MS = 500
 # Batches begin at least this far apart, so that a page gets a few messages with many points rather than the reverse.
 BATCH_EVERY_S = 0.025
+# So long heartbeats gather while nothing else comes from their node: a thousand agents fill many small batches.
+HEARTBEATS_GATHER_S = 0.5
 BACK_OFF_S = (0.1, 0.25, 0.5, 1.0, 2.0)
 REDIS_TIMEOUT_S = 5.0
 LOCK_KEY = 0x7472_6169_6E79  # "trainy": the advisory lock of ingest in PostgreSQL
@@ -77,13 +79,13 @@ class _Turns:
         try:
             if not self._locked:
                 self.lock()
-            handled = self.ingest.step(datetime.now(UTC), wait_ms=WAIT_MS)
+            found = self.ingest.step(datetime.now(UTC), wait_ms=WAIT_MS, gather_s=HEARTBEATS_GATHER_S)
         except (RedisError, DatabaseError, *PASSING) as error:
             return self._back_off(error)
         if self._failures:
             logger.info("ingest goes on")
         self._failures = 0
-        if not 0 < handled < ENTRIES_PER_STEP:
+        if not 0 < found < ENTRIES_PER_STEP:
             return 0.0
         return max(BATCH_EVERY_S - (time.monotonic() - begun), 0.0)
 
