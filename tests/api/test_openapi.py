@@ -23,6 +23,8 @@ OPERATIONS = {
     ("get", "/jobs"),
     ("post", "/jobs"),
     ("post", "/jobs/preview"),
+    ("post", "/advice"),
+    ("get", "/advice/{advice_id}"),
     ("post", "/preflight"),
     ("get", "/preflight/{preflight_id}"),
     ("delete", "/preflight/{preflight_id}"),
