@@ -10,6 +10,8 @@ from dashboard.views import bulk, compare, jobs, overview, passwords, people, po
 from dashboard.views.job import job
 from dashboard.views.machines import cluster_settings, machines, node
 from dashboard.views.new_job import new_job, preflight
+from dashboard.views.strategy_tests import acts, asking
+from dashboard.views.strategy_tests import pages as tests
 
 handler404 = problems.no_route
 
@@ -42,6 +44,19 @@ pages = [
     path("jobs/<int:job_id>/checkpoints/<int:checkpoint_id>/", job.job_checkpoint, name="job_checkpoint"),
     path("jobs/<int:job_id>/artifacts/<int:artifact_id>/", job.job_artifact, name="job_artifact"),
     path("jobs/<int:job_id>/files/<int:attempt>.zip", job.job_files, name="job_files"),
+    path("strategy-tests/", tests.tests, name="strategy_tests"),
+    path("strategy-tests/new/", asking.new, name="strategy_test_new"),
+    path("strategy-tests/<int:test_id>/", tests.test, name="strategy_test"),
+    path("strategy-tests/<int:test_id>/state/", tests.state, name="strategy_test_state"),
+    path("strategy-tests/<int:test_id>/curves/", tests.curves, name="strategy_test_curves"),
+    path("strategy-tests/<int:test_id>/report.html", tests.whole, name="strategy_test_html"),
+    path("strategy-tests/<int:test_id>/report.csv", tests.table, name="strategy_test_csv"),
+    path("strategy-tests/<int:test_id>/candidates/", asking.extend, name="strategy_test_extend"),
+    path("strategy-tests/<int:test_id>/pause/", acts.pause, name="strategy_test_pause"),
+    path("strategy-tests/<int:test_id>/resume/", acts.resume, name="strategy_test_resume"),
+    path("strategy-tests/<int:test_id>/stop/", acts.stop, name="strategy_test_stop"),
+    path("strategy-tests/<int:test_id>/again/", acts.again, name="strategy_test_again"),
+    path("strategy-tests/<int:test_id>/delete/", acts.delete, name="strategy_test_delete"),
     path("clusters/", machines.clusters, name="clusters"),
     path("clusters/<slug:name>/", machines.cluster, name="cluster"),
     path("clusters/<slug:name>/state/", machines.cluster_state, name="cluster_state"),

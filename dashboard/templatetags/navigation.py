@@ -13,6 +13,7 @@ CLUSTERS_SHOWN = 6
 JOB_PAGES = frozenset({"jobs", "job", "job_new"})
 PEOPLE_PAGES = frozenset({"people", "person"})
 ACCOUNT_PAGES = frozenset({"tokens", "password"})
+TEST_PAGES = frozenset({"strategy_tests", "strategy_test", "strategy_test_new", "strategy_test_extend"})
 NODE_PAGES = frozenset({"nodes", "node"})
 
 
@@ -28,6 +29,7 @@ def side_bar(context: dict[str, Any]) -> dict[str, object]:
         "user": user,
         "here": here,
         "on_jobs": here in JOB_PAGES,
+        "on_tests": here in TEST_PAGES,
         "on_nodes": here in NODE_PAGES,
         "on_people": here in PEOPLE_PAGES,
         "on_account": here in ACCOUNT_PAGES,

@@ -26,7 +26,6 @@ from orchestrator.queries.rows import Job
 MOST = 20
 POINTS = 400
 COLOURS = 8
-COLOURS = 8
 # Of the lines that share a colour, each has its own dashes: lengths on and off.
 DASHES = ((), (8, 4), (2, 3))
 DIFF_LINES = 400
@@ -86,24 +85,33 @@ def compare_state(request: SignedIn) -> HttpResponse:
 @require_safe
 def compare_curves(request: SignedIn) -> HttpResponse:
     """The curves of the jobs, how they are drawn, and what their x axes need."""
-    jobs = _asked(request)
-    found = comparing.curves(jobs, points=POINTS)
+    return curves_of([(place, job, job.name) for place, job in enumerate(_asked(request))])
+
+
+def curves_of(jobs: Sequence[tuple[int, Job, str]]) -> HttpResponse:
+    """The answer that `js/compare.js` draws: of each (place, job, name). The place chooses colour and dashes."""
+    found = comparing.curves([job for _place, job, _name in jobs], points=POINTS)
     told = {
         "jobs": [
             {
-                "id": side.job.pk,
-                "name": side.job.name,
-                "colour": side.colour,
-                "dash": side.dash,
-                "total_steps": side.job.total_steps,
-                "epochs": side.job.epochs,
-                "spec": {"global_batch_size": side.job.spec.get("global_batch_size")},
-                "series": found[side.job.pk],
+                "id": job.pk,
+                "name": name,
+                "colour": colour_of(place),
+                "dash": DASHES[place // COLOURS],
+                "total_steps": job.total_steps,
+                "epochs": job.epochs,
+                "spec": {"global_batch_size": job.spec.get("global_batch_size")},
+                "series": found[job.pk],
             }
-            for side in _sides(jobs)
+            for place, job, name in jobs
         ]
     }
     return HttpResponse(msgspec.json.encode(told), content_type="application/json")
+
+
+def colour_of(place: int) -> int:
+    """The number of the colour of the line at a place."""
+    return place % COLOURS + 1
 
 
 def _asked(request: SignedIn) -> list[Job]:
@@ -118,7 +126,7 @@ def _sides(jobs: Sequence[Job]) -> list[Side]:
     return [
         Side(
             job=job,
-            colour=place % COLOURS + 1,
+            colour=colour_of(place),
             dash=DASHES[place // COLOURS],
             without=_address(other.pk for other in jobs if other is not job),
         )
@@ -127,7 +135,7 @@ def _sides(jobs: Sequence[Job]) -> list[Side]:
 
 
 def _table(jobs: Sequence[Job]) -> dict[str, object]:
-    settings = _settings(jobs)
+    settings = settings_beside([settings_of(job) for job in jobs])
     return {
         "sides": _sides(jobs),
         "results": _results(jobs),
@@ -159,9 +167,9 @@ def _best(name: str, values: Sequence[object]) -> frozenset[int]:
     return frozenset(place for place, value in finite.items() if value == best)
 
 
-def _settings(jobs: Sequence[Job]) -> list[Line]:
-    """By the declarations of the fields; where a job says nothing, the default holds."""
-    asked = [dict(settings_of(job)) for job in jobs]
+def settings_beside(told: Iterable[Iterable[tuple[str, str]]]) -> list[Line]:
+    """By the declarations of the fields, a value for each job; where it says nothing, the default holds."""
+    asked = [dict(each) for each in told]
     labels = dict.fromkeys(label for each in asked for label in each)
     return [_line(label, [each.get(label, "default") for each in asked]) for label in labels]
 

@@ -22,7 +22,7 @@ from orchestrator.domain.loss import loss_name
 from orchestrator.domain.words import counted
 from orchestrator.queries import checkpoints as checkpoint_queries
 from orchestrator.queries import jobs as job_queries
-from orchestrator.queries import printed, restarts, telemetry
+from orchestrator.queries import printed, restarts, strategy_tests, telemetry
 from orchestrator.queries.rows import Job, Replica, User
 from worker_agent.protocol.job.gang_shape import device_count, process_count
 from worker_agent.protocol.reports import RunningReplica
@@ -90,6 +90,7 @@ def state_of(job: Job, user: User, *, now: datetime | None = None) -> dict[str, 
         "replicas": rows,
         "replaced": [_replica_row(replica, place[str(replica)]) for replica in everybody if replica.superseded],
         "step_time": step_time(job, gang, began=present.running_at if present else None, now=now),
+        "strategy_test": strategy_tests.of_job(job),
         "strategy": strategy_panel(job, gang),
         "printed": in_lines,
         "printed_names": ", ".join(each.name for each in in_lines),

@@ -15,10 +15,13 @@ ELSEWHERE = ("name", "kind", "strategy", "cluster", "env")
 
 def settings_of(job: Job) -> list[tuple[str, str]]:
     """(name, value) of everything that was asked for and says something."""
-    spec: JobSpec = job.typed_spec
+    return [("Program", _program(job, job.typed_spec)), *settings_in(job.typed_spec)]
+
+
+def settings_in(spec: JobSpec) -> list[tuple[str, str]]:
+    """The same without the program."""
     asked = [(row, getattr(spec, row.name)) for row in fields_read(spec.strategy, spec.kind)]
     return [
-        ("Program", _program(job, spec)),
         ("Strategy", label(spec.strategy)),
         *(
             (row.label, _in_words(row, value))

@@ -85,7 +85,7 @@ def step_time(job: Job, gang: list[Replica], *, began: datetime | None, now: dat
         return StepTime(expected=_expected(job, began, now))
     nodes = {str(replica): replica.node_name for replica in gang}
     rows = [
-        Row(replica_name(name), nodes[name], sum(lately[name].values()), _slices(lately[name], longest))
+        Row(replica_name(name), nodes[name], sum(lately[name].values()), slices_of(lately[name], longest))
         for name in nodes
         if name in lately
     ]
@@ -100,7 +100,8 @@ def _expected(job: Job, began: datetime | None, now: datetime) -> str:
     return f"The first figures come after {STEP_PARTS_AFTER_S:.0f} seconds of training." if is_young else ""
 
 
-def _slices(parts: dict[StepPart, float], longest: float) -> list[Slice]:
+def slices_of(parts: dict[StepPart, float], longest: float) -> list[Slice]:
+    """The bar of a step, whose parts are in ms, where the longest one that is shown fills the width."""
     left, slices = 0.0, []
     for part, ms in parts.items():
         width = 100 * ms / longest

@@ -1,5 +1,5 @@
 // Jobs side by side: one card per series, a line per job. While a job runs, its curves and the table are fetched again as
-// the list of jobs hears of it.
+// the list of jobs hears of it. `data-compare` names the jobs; where that changes, as in a strategy test, so do the curves.
 import { keep } from "./base/address.js";
 import { $, outdated } from "./base/dom.js";
 import { num } from "./base/format.js";
@@ -90,7 +90,7 @@ const plan = () => {
 };
 const axis = box && chooser($("[data-axis]"), paint);
 if (box) {
-  const mine = new Set(box.dataset.compare.split(",").map(Number)),
+  const mine = (id) => box.dataset.compare.split(",").includes(String(id)),
     renew = refresher(box.dataset.state, { pause: AGAIN_MS });
   const changed = () => {
     plan();
@@ -98,14 +98,17 @@ if (box) {
   };
   feed("/ws/jobs/", {
     snapshot: changed,
-    events: (events) => events.some((e) => e.kind === "job" && mine.has(e.job.id)) && changed(),
+    events: (events) => events.some((e) => e.kind === "job" && mine(e.job.id)) && changed(),
   });
+  new MutationObserver(plan).observe(box, { attributeFilter: ["data-compare"] });
   load().catch(plan);
-  $("[data-link]").onclick = () => {
+}
+const link = $("[data-link]");
+if (link)
+  link.onclick = () => {
     keep("x", $("[data-axis]").value);
     copy(location.href, "Link copied", "Anyone who may see these jobs can open it.");
   };
-}
 const add = $("[data-add]");
 if (add)
   add.onclick = () =>
