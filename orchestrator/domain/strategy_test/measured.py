@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 # The first part of a run is left out: tracing, filling of buffers, the first slow calls.
 WARM_UP = 0.2
-LEAST_STEPS = 4
+# Less than this behind it says nothing.
+LEAST_STEPS, LEAST_S = 20, 1.0
 # The same job run again differs by so much (docs/choosing.md), so one run alone is known no better.
 RERUN = 0.09
 
@@ -63,14 +64,13 @@ class Spread:
 
 
 def rate_of(steps: NDArray[np.int64], times: NDArray[np.float64]) -> float | None:
-    """Steps a second behind the warm-up, by the times (s) at which `steps` were done; None of too few."""
+    """Steps a second behind the warm-up, by the times (s) at which `steps` were done; None of too few or too short."""
     first = steps[0] + WARM_UP * (steps[-1] - steps[0]) if len(steps) else 0.0
     kept = steps >= first
-    if int(kept.sum()) < LEAST_STEPS:
+    if not kept.any():
         return None
-    began, ended = times[kept][0], times[kept][-1]
-    done = steps[kept][-1] - steps[kept][0]
-    return float(done / (ended - began)) if ended > began else None
+    seconds, done = times[kept][-1] - times[kept][0], steps[kept][-1] - steps[kept][0]
+    return float(done / seconds) if done >= LEAST_STEPS and seconds >= LEAST_S else None
 
 
 def reached_s(

@@ -111,7 +111,7 @@ def _why(results: Sequence[Result], loser: Result) -> str:
     if efficiency is not None and loser.runs[0].devices > 1:
         efficient = f"{loser.label} is {efficiency * 100:.0f} % as efficient as single devices"
         return f"{efficient}; {told}." if told else f"{efficient}."
-    return f"{told[:1].upper()}{told[1:]}." if told else ""
+    return f"{loser.label}: {told}." if told else ""
 
 
 def _goodness(figure: Spread, *, falls: bool) -> float:
