@@ -9,7 +9,7 @@ from tests.agent.plans import make_spec
 from tests.trainer.gang import RECIPES, gang
 from worker_agent.protocol.states import DeviceKind, Role, Strategy
 from worker_agent.trainer import __main__ as trainer
-from worker_agent.trainer.loop.pace import GROWTH, STEPS_MAX, TARGET_S, Pace
+from worker_agent.trainer.loop.pace import GROWTH, SHORTEST, STEPS_MAX, TARGET_S, Pace
 from worker_agent.trainer.outcome import ExitCode, TrainingFailed
 from worker_agent.trainer.recipe.run_size import size_of
 from worker_agent.trainer.training_run import TrainingRun, from_plan, members, task_of, threads_for
@@ -107,6 +107,34 @@ def test_the_pace_is_bounded_and_never_below_one_step() -> None:
     assert slow.wish() == 1
     slow.agree(0.4)
     assert slow.steps == 1
+
+
+@pytest.mark.parametrize("left", [1, 2, 31, 32, 1000])
+@pytest.mark.parametrize("takers", [1, 2, 3, 16])
+def test_calls_that_several_take_end_together_at_the_end_of_an_epoch(left: int, takers: int) -> None:
+    pace = Pace(takers=takers)
+    pace.agree(40.0)
+    calls = []
+    while sum(calls) < left:
+        calls.append(pace.of(left - sum(calls)))
+    assert sum(calls) == left
+    assert max(calls) <= 40
+    if takers == 1:
+        assert calls == [40] * (left // 40) + [left % 40] * (left % 40 > 0)
+        return
+    assert len(calls) >= min(takers, left / (40 // SHORTEST)), "there is one for each, or they are short"
+    assert len(calls) <= left / 40 + takers * SHORTEST + 1
+    load = [0] * takers  # whoever is free takes the next
+    for call in calls:
+        load[load.index(min(load))] += call
+    assert max(load) - min(load) <= max(40 // SHORTEST, -(-left // takers))
+    if left == 1000:
+        assert max(load) - min(load) <= 2 * (40 // SHORTEST), "nobody waits long for the last one"
+
+
+def test_a_number_of_steps_that_was_chosen_stays() -> None:
+    pace = Pace(fixed=20, takers=4)
+    assert [pace.of(left) for left in (50, 30, 10)] == [20, 20, 10]
 
 
 def test_one_of_many_that_is_asked_to_pause_makes_the_whole_gang_do_so() -> None:

@@ -2,20 +2,22 @@
 spread; one whose workers run free applies each update once and learns as well. Real processes, forked by a zygote."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from tests.trainer import launches
 from tests.trainer.gang import Gang, Zygote, gang
 from tests.trainer.launches import CHIEF, SCRIPTS
-from worker_agent.protocol.records import Checkpointed
+from worker_agent.protocol.records import Checkpointed, Points
 from worker_agent.protocol.states import Cause, Strategy
 
 pytestmark = pytest.mark.tf
 
 HERE = Path(__file__).parents[1]
-TINY, COUNTED = HERE / "recipes/tiny.py", HERE / "recipes/counted.py"
+TINY, COUNTED, PLANTED = (HERE / "recipes" / name for name in ("tiny.py", "counted.py", "planted.py"))
 EVALUATOR = "evaluator:0"
 # 5 steps an epoch.
 SPEC = {"epochs": 3, "seed": 3, "checkpoint_steps": 4, "checkpoints_kept": 9}
@@ -155,6 +157,23 @@ def test_free_workers_learn_as_well_as_one_device(tf_keras: Zygote, keras3: Zygo
     assert len(chief.series("accuracy")) > 1
     assert chief.series("step_time_ms/worker 0")
     assert chief.series("step_time_ms/worker 1")
+
+
+def test_the_speed_told_is_steps_over_wall_clock_also_with_short_epochs(tf_keras: Zygote, tmp_path: Path) -> None:
+    """30 epochs of 32 steps that take 10 ms each and more: between two epochs lie a few milliseconds."""
+    given = {"epochs": 30, "global_batch_size": 16, "params": {"lag_ms": 10, "seconds": 0.4801}}
+    chief = served(tf_keras, tmp_path / "gang", PLANTED, workers=2, ps=1, **given)[CHIEF]
+    ends = {
+        step: at
+        for points in chief.records(Points)
+        if "loss" in points.names
+        for step, at in zip(points.steps, points.times, strict=True)
+    }
+    assert len(ends) == 30 * 32
+    told = chief.series("examples_per_s")
+    ratios = [told[now] * (ends[now] - ends[last]) / (16 * (now - last)) for last, now in pairwise(told)]
+    assert 0.9 < median(ratios) < 1.15
+    assert min(ends[now] - ends[last] for last, now in pairwise(told)) > 0.4, "no epoch of 0.2 s tells by itself"
 
 
 @pytest.mark.parametrize("kind", ["generator-py_function", *SCRIPTS])

@@ -9,19 +9,30 @@ TARGET_S = 0.15
 GROWTH = 8
 STEPS_MAX = 1000
 PAUSE = -(10**9)
+# Shared calls become shorter towards the end of an epoch, but no shorter than such a part of the usual.
+SHORTEST = 8
 
 
 class Pace:
     """Each worker wishes from its own clock; the gang takes the mean of the wishes, so all take the same.
 
-    `fixed` is a number of steps that somebody has chosen; 0 leaves it to the clock.
+    `fixed` is a number of steps that somebody has chosen; 0 leaves it to the clock. So many `takers` have calls under
+    way at the same time, each its own.
     """
 
-    def __init__(self, *, fixed: int = 0) -> None:
+    def __init__(self, *, fixed: int = 0, takers: int = 1) -> None:
         self._fixed = fixed
+        self._takers = takers
         self.steps = fixed or 1
         self.pauses = False
         self._step_s: float | None = None
+
+    def of(self, left: int) -> int:
+        """How many of the `left` steps up to an epoch's end the next call takes: a taker's part of them at most, so that
+        all come to the end together (guided self-scheduling, Polychronopoulos and Kuck, 1987)."""
+        if self._fixed:
+            return min(self._fixed, left)
+        return min(self.steps, max(-(-left // self._takers), self.steps // SHORTEST), left)
 
     def wish(self, *, pause: bool = False) -> int:
         """The steps this worker would like the execution after the next to take; with `pause`, that there is none."""

@@ -36,7 +36,8 @@ class Engine:
     """What a strategy brings to a training: a model with all its variables, and the ways to train and to judge it.
 
     `state` is what a checkpoint holds. `facts` are particular to this process. `workers` share the rows of a step.
-    `mean` is over what the processes of the gang say each; a collective.
+    Calls of steps are given to `takers`, each call to one. `mean` is over what the processes of the gang say each; a
+    collective.
     """
 
     learner: Learner
@@ -47,6 +48,7 @@ class Engine:
     facts: Mapping[str, FactValue]
     validation: Callable[[Rows], Validation]
     workers: int = 1
+    takers: int = 1
     mean: Callable[[float], float] = lambda number: number
 
 
@@ -73,7 +75,7 @@ class Training:
         self._report = TrainingReport(emitter, engine.size, leads=run.leads, workers=engine.workers)
         self._stop = stop
         self._checkpoints = checkpoints
-        self._pace = Pace(fixed=run.spec.steps_per_execution)
+        self._pace = Pace(fixed=run.spec.steps_per_execution, takers=engine.takers)
         self._is_traced = False
         self._begun = self._done = checkpoints.start.step
         self._metrics = checkpoints.metrics
@@ -111,7 +113,7 @@ class Training:
         end = min((epoch + 1) * self._size.steps_per_epoch, self._size.total_steps)
         while self._begun < end and not self._model.stop_training:
             self._stop.check()
-            self._begin(self._checkpoints.steps_left(self._begun, min(self._pace.steps, end - self._begun)))
+            self._begin(self._checkpoints.steps_left(self._begun, self._pace.of(end - self._begun)))
             if self._begun < end and (self._pace.pauses or self._checkpoints.is_due(self._begun, epoch_over=False)):
                 self._take_in(self._engine.steps.finish())
                 self._learner.average_state()

@@ -96,6 +96,7 @@ def _build(
         ),
         rate=rate,
         size=size,
+        takers=run.workers,
         state=Variables([*learner.state, step.applied], device=HERE),
         facts={
             "devices": [],

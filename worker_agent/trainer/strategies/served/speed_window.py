@@ -20,29 +20,46 @@ class Call(NamedTuple):
 
 
 class SpeedWindow:
-    """Begins with the first call while none is under way, and goes on until none is again.
+    """Its clock runs from `go_on` to `rest`, while calls are under way: what lies between two epochs is no step's time.
 
-    It tells of the time since it told last, once that is long enough. At its end it tells of that time too, together
-    with what it told last where that alone would be too short: else the rest of an epoch would tell nonsense.
+    Short epochs share a window, since what one of them alone tells is noise.
     """
 
     def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
         self._clock = clock
-        self._began = self._before = clock()
-        self._calls: list[tuple[float, Call]] = []
+        self._calls: list[Call] = []
+        self._spent_s = 0.0
+        self._since: float | None = None
+        self._has_told = False
 
-    def add(self, call: Call) -> bool:
-        """True when it is time to tell."""
-        self._calls.append((self._clock(), call))
-        return self._clock() - self._began >= WINDOW_S
+    def go_on(self) -> None:
+        """Calls are under way, maybe for long."""
+        if self._since is None:
+            self._since = self._clock()
+
+    def rest(self) -> None:
+        """None is any more."""
+        self._spent_s, self._since = self._so_far_s, None
+
+    def add(self, call: Call) -> None:
+        """It has ended."""
+        self._calls.append(call)
+
+    def is_full(self) -> bool:
+        """Whether it is time to tell. At rest half a window is enough, and for the first time anything."""
+        resting = self._since is None
+        least_s = WINDOW_S if not resting else WINDOW_S / 2 if self._has_told else 0.0
+        return bool(self._calls) and self._so_far_s >= least_s
+
+    @property
+    def _so_far_s(self) -> float:
+        return self._spent_s + (self._clock() - self._since if self._since is not None else 0.0)
 
     def tell(self) -> tuple[Speed, dict[str, float]]:
         """The speed, and `staleness` (mean), `staleness_max`, `step_time_ms/worker N` of those that did something."""
-        now = self._clock()
-        first = self._began if now - self._began >= WINDOW_S / 2 else self._before
-        calls = [call for at, call in self._calls if at > first]
-        self._calls = [(at, call) for at, call in self._calls if at > self._began]
-        self._before, self._began = self._began, now
+        calls, seconds = self._calls, self._so_far_s
+        self._calls, self._spent_s, self._has_told = [], 0.0, True
+        self._since = self._clock() if self._since is not None else None
         steps: defaultdict[int, int] = defaultdict(int)
         worked_s: defaultdict[int, float] = defaultdict(float)
         for call in calls:
@@ -50,6 +67,6 @@ class SpeedWindow:
             worked_s[call.worker] += call.seconds
         staleness = [each for call in calls for each in call.staleness]
         each_worker = {f"step_time_ms/worker {each}": 1000 * worked_s[each] / steps[each] for each in sorted(steps)}
-        speed = Speed(step_time_s=sum(worked_s.values()) / len(staleness), steps_per_s=len(staleness) / (now - first))
+        speed = Speed(step_time_s=sum(worked_s.values()) / len(staleness), steps_per_s=len(staleness) / seconds)
         mean = sum(staleness) / len(staleness)
         return speed, {"staleness": mean, "staleness_max": float(max(staleness)), **each_worker}

@@ -50,15 +50,18 @@ class ServedSteps(Steps):
     def begin(self, steps: int, wish: int) -> Iterator[Execution]:
         """The coordinator alone wishes; it says so with what ends from now on."""
         self._wish = wish
-        if not self._calls:
-            self._window = SpeedWindow()
+        self._window.go_on()
         given = (self._batches, tf.constant(self._begun, tf.int64), tf.constant(steps))
         self._begun += steps
         for result in self._calls.add(lambda: self._coordinator.schedule(self._step.train, args=given)):
             yield self._ended(result)
 
     def finish(self) -> Iterator[Execution]:
+        """Metrics lie on the servers once, for all workers: a step of the next epoch that ended before the last one of
+        this would count in its metrics, so none may be begun. The pause is 3 % of epochs of 32 steps of 10 ms."""
         for result in self._calls.rest():
+            if not self._calls:
+                self._window.rest()
             yield self._ended(result, is_last=not self._calls)
         self._emitter.facts(steps_of_workers=list(self._steps_of_workers))
 
@@ -74,7 +77,11 @@ class ServedSteps(Steps):
         scalars: dict[str, float] = {}
         if not self._is_traced:  # its time is that of tracing
             self._is_traced, self._window = True, SpeedWindow()
-        elif self._window.add(Call(worker, seconds, result.staleness.tolist())) or is_last:
+            if not is_last:
+                self._window.go_on()
+        else:
+            self._window.add(Call(worker, seconds, result.staleness.tolist()))
+        if self._window.is_full():
             speed, scalars = self._window.tell()
             if not is_last:  # else the training itself tells those of the whole epoch
                 scalars |= {name: float(value) for name, value in result.metrics.items() if name != "loss"}
