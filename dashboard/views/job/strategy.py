@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from dashboard.forms import mapping_of
 from dashboard.templatetags.trainyard import MISSING, filesize, group, replica_name
+from orchestrator.domain.hot_server import hot_server
 from orchestrator.domain.words import counted
 from orchestrator.queries import telemetry
 from orchestrator.queries.rows import Job, Replica
@@ -55,10 +56,11 @@ class Table:
 
 @dataclass(frozen=True)
 class StrategyPanel:
-    """Everything the panel prints; falsy while it would say nothing particular."""
+    """Everything the panel prints, the `finding` first; falsy while it would say nothing particular."""
 
     title: str
     summary: str
+    finding: str = ""
     rows: list[tuple[str, str]] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
 
@@ -79,6 +81,7 @@ def strategy_panel(job: Job, gang: list[Replica]) -> StrategyPanel:
     return StrategyPanel(
         title,
         summary,
+        _hot_server(job, known),
         [(name, value[:TEXT_CHARS]) for name, value in rows if value],
         [table for table in _tables(known, told if several else [], gang) if table is not None],
     )
@@ -90,6 +93,22 @@ def _of_strategy(job: Job, built: str) -> tuple[str, str]:
     if row is None or job.typed_spec.kind is Kind.RECIPE or built == row.class_name != "":
         return label(job.strategy), row.summary if row else ""
     return "the program", f"It built {built}." if built else ""
+
+
+def _hot_server(job: Job, known: Facts) -> str:
+    held = {
+        ps: _number(each.get("bytes"))
+        for each in _mappings(known.get("ps_load"))
+        if isinstance(ps := each.get("ps"), int) and _number(each.get("bytes")) >= 0
+    }
+    if (hot := hot_server(held)) is None:
+        return ""
+    least = job.typed_spec.min_shard_bytes
+    remedy = f"Lower min_shard_bytes from {group(least)}" if least else "Set min_shard_bytes"
+    return (
+        f"ps {hot.ps} holds {hot.share * 100:.0f} % of the bytes on {len(held)} parameter servers, and all workers wait"
+        f" for it. {remedy}, so that large variables are split over all of them."
+    )
 
 
 def _model_and_gang(known: Facts, *, several: bool) -> Iterable[tuple[str, str]]:

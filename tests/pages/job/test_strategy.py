@@ -104,6 +104,27 @@ def test_each_strategy_shows_what_is_particular_to_it(client_of, member: User, s
         assert word in part.replace("\u202f", " "), part
 
 
+@pytest.mark.parametrize(
+    ("held", "least", "said"),
+    [
+        ([96e6, 4e6], 0, "ps 0 holds 96 % of the bytes on 2 parameter servers"),
+        ([1e6, 1e6, 8e6], 0, "Set min_shard_bytes, so that large variables are split"),
+        ([1e6, 1e6, 8e6], 1_000_000, "Lower min_shard_bytes from 1 000 000, so that"),
+        ([60e6, 40e6], 0, ""),  # whole variables lie so
+        ([96e3, 4e3], 0, ""),  # too few bytes to wait for
+        ([100e6], 0, ""),
+        ([0, 0], 0, ""),
+    ],
+)
+def test_a_server_that_holds_far_more_than_its_share_is_named(db: None, held: list[float], least: int, said: str):
+    spec = {"strategy": Strategy.PARAMETER_SERVER, "ps": len(held), "min_shard_bytes": least}
+    job = make_job(status=JobStatus.RUNNING, spec=spec)
+    load = [{"ps": number, "variables": 1, "bytes": each} for number, each in enumerate(held)]
+    found = strategy_panel(job, [make_replica(job, facts={"ps_load": load})]).finding.replace("\u202f", " ")
+    assert said in found
+    assert bool(said) is bool(found)
+
+
 def test_one_process_on_one_device_has_no_table_of_one_row(client_of, member: User):
     job = make_job(owner=member, status=JobStatus.RUNNING, spec={"strategy": Strategy.ONE_DEVICE})
     replica = make_replica(job, facts={"keras": "keras 3.15.1"})

@@ -28,8 +28,8 @@ class Pace:
         self._step_s: float | None = None
 
     def of(self, left: int) -> int:
-        """How many of the `left` steps up to an epoch's end the next call takes: a taker's part of them at most, so that
-        all come to the end together (guided self-scheduling, Polychronopoulos and Kuck, 1987)."""
+        """How many of the `left` steps up to an epoch's end the next call takes: a taker's part of them at most, so
+        that all come to the end together (guided self-scheduling, Polychronopoulos and Kuck, 1987)."""
         if self._fixed:
             return min(self._fixed, left)
         return min(self.steps, max(-(-left // self._takers), self.steps // SHORTEST), left)
