@@ -13,7 +13,7 @@ from orchestrator.queries.rows import Attempt, Job, Replica
 ATTEMPTS_SHOWN = 6
 COLOURS = 8
 ENDING_SHARE = 0.008
-ROOM_FOR_NUMBER, ROOM_FOR_NOTE = 0.03, 0.15
+ROOM_FOR_NUMBER, ROOM_FOR_NOTE = 0.05, 0.15
 LEFT_EDGE, RIGHT_EDGE = 0.05, 0.95
 TICKS_AT_MOST = 7
 TICK_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 604800)
@@ -80,15 +80,19 @@ def timeline_of(job: Job, attempts: list[Attempt], gang: Sequence[Replica], *, n
 
 
 def _names(attempts: list[Attempt], start: datetime, span_s: float) -> list[dict[str, object]]:
-    """The names above the bars, as far as there is room before the next one."""
+    """The names above the bars, as far as there is room before the next one. The last is always named: at the right
+    edge, to the left of where it began."""
+    *before, last = [(each.started_at - start).total_seconds() for each in attempts]
+    at_edge = last / span_s > RIGHT_EDGE
+    ends = [*before[1:], last - at_edge * ROOM_FOR_NUMBER * span_s, span_s]
     names = []
-    for attempt, following in zip(attempts, [*attempts[1:], None], strict=True):
-        since = (attempt.started_at - start).total_seconds()
-        until = (following.started_at - start).total_seconds() if following else span_s
+    for attempt, since, until in zip(attempts, [*before, last], ends[-len(attempts) :], strict=True):
         room = (until - since) / span_s
-        note = _ending(attempt) if room > ROOM_FOR_NOTE else ""
-        if room > ROOM_FOR_NUMBER or following is None:
-            names.append({"number": attempt.number, "since": since, "note": note})
+        is_last = attempt is attempts[-1]
+        if room > ROOM_FOR_NUMBER or is_last:
+            note = _ending(attempt) if room > ROOM_FOR_NOTE else ""
+            anchor = "end" if is_last and at_edge else "start"
+            names.append({"number": attempt.number, "since": since, "note": note, "anchor": anchor})
     return names
 
 

@@ -343,6 +343,18 @@ def test_the_timeline_spans_all_attempts(client_of: Browser, member: User) -> No
     assert answer.content.decode().count("Busy.") == 1, "the table of restarts says it"
 
 
+def test_the_timeline_names_the_last_of_attempts_in_quick_succession(client_of: Browser, member: User) -> None:
+    now = datetime.now(UTC)
+    job = make_job(owner=member, status=JobStatus.RUNNING, attempt=3, started_at=now)
+    for attempt, age_s in zip(job.attempts.all(), (100, 3.5, 0.5), strict=True):
+        Attempt.objects.filter(pk=attempt.pk).update(started_at=now - timedelta(seconds=age_s))
+    make_replica(job, attempt=3, started_at=now)
+    answer = client_of(member).get(reverse("job", args=[job.pk]))
+    names = answer.context["timeline"].attempts
+    assert [(each["number"], each["anchor"]) for each in names] == [(1, "start"), (3, "end")]
+    assert 'text-anchor="end"' in answer.content.decode()
+
+
 def test_the_log_comes_whole_as_a_file(client_of: Browser, viewer: User, gang: Job) -> None:
     client, address = client_of(viewer), reverse("job_log", args=[gang.pk])
     answer = client.get(address, {"replica": "worker:1"})
