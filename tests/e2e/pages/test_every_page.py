@@ -23,14 +23,16 @@ OPTIONS = {
 }
 FOUND = """async (options) => (await axe.run(document, options)).violations.map(
   ({ id, impact, nodes }) => `${impact} ${id}: ${nodes.slice(0, 3).map((node) => node.html).join(" | ")}`)"""
-# What keys reach and eyes do not: past the window, or past a frame that hides the rest of it. What scrolls in its own frame is in reach.
+# What keys reach and eyes do not: past the window, or past a frame that hides the rest of it. What scrolls in its own
+# frame is in reach.
 CUT = """() => {
   const cut = [];
   const wide = document.documentElement.scrollWidth;
   if (wide > innerWidth) cut.push(`the page is ${wide} px wide`);
   for (const each of document.querySelectorAll("a[href], button, input, select, textarea, summary")) {
     const { left, right, width, height } = each.getBoundingClientRect();
-    if (!each.checkVisibility({ visibilityProperty: true }) || each.closest(".ty-skip, .visually-hidden, .ty-toasts")) continue;
+    if (!each.checkVisibility({ visibilityProperty: true })) continue;
+    if (each.closest(".ty-skip, .visually-hidden, .ty-toasts")) continue;
     if (width < 2 || height < 2) continue;
     for (let frame = each.parentElement; frame; frame = frame.parentElement) {
       const scrolls = getComputedStyle(frame).overflowX;
