@@ -196,7 +196,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[di
     for part in (apart, together):
         command = [sys.executable, "-c", PROGRAM, *map(str, part)]
         subprocess.run(command, env=environment, check=True, timeout=200, capture_output=True)
-    return {name: tuple(json.loads((folder / "result.json").read_text())) for name, folder in folders}
+    return {name: tuple(json.loads((folder / "result.json").read_text())[:2]) for name, folder in folders}
 
 
 def test_a_sound_recipe(results) -> None:
