@@ -4,6 +4,7 @@ zygote for all, and one cold start to compare with."""
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from worker_agent.protocol.job.workload import Question, Stretch, Table
 from worker_agent.protocol.plan import Trial
 from worker_agent.protocol.states import Cause, DeviceKind, Strategy
 from worker_agent.replica.folder import PLAN_FILE
+from worker_agent.trainer.trial.measuring import _step_s
 
 pytestmark = pytest.mark.tf
 
@@ -298,3 +300,9 @@ def test_a_question_without_stretches_times_nothing(build: Build) -> None:
     _, _, model, _ = build(SOUND, question=Question())
     assert model is not None
     assert (model.parameters, model.slots, model.tables, model.timed) == (26, 0.0, [], [])
+
+
+def test_slow_steps_are_measured_no_longer_than_there_is_time() -> None:
+    began = time.monotonic()
+    assert _step_s(lambda count: time.sleep(0.1 * count), 60.0, began + 0.5) == pytest.approx(0.1, rel=0.5)
+    assert time.monotonic() - began < 5.0

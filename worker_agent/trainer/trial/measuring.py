@@ -185,10 +185,12 @@ def _timed(subject: _Subject, sizes: _Sizes, stretch: Stretch, deadline: float) 
             expected_s = known[-1][1] / 1e3 * batch / known[-1][0] * (CALLS_MIN + WARM_STEPS + 1) if known else 0.0
             if not 1 <= batch <= subject.rows or time.monotonic() + STRETCH_S + expected_s > deadline:
                 continue
-            known.append((batch, 1e3 * _step_s(_trains(subject.steps(batch)), STRETCH_S)))
+            known.append((batch, 1e3 * _step_s(_trains(subject.steps(batch)), STRETCH_S, deadline)))
         if not known or subject.learner.has_own_step:
             return Timed(cores=cores, step_ms=known, apply_ms=0.0) if known else None
-        return Timed(cores=cores, step_ms=known, apply_ms=1e3 * _step_s(_applies(subject.learner, sizes), APPLY_S))
+        return Timed(
+            cores=cores, step_ms=known, apply_ms=1e3 * _step_s(_applies(subject.learner, sizes), APPLY_S, deadline)
+        )
 
 
 def _trains(steps: ReplicaSteps) -> Callable[[int], Any]:
@@ -219,20 +221,25 @@ def _applies(learner: ReplicaLearner, sizes: _Sizes) -> Callable[[int], Any]:
     return lambda count: several(tf.constant(count)).numpy()
 
 
-def _step_s(run: Callable[[int], Any], seconds: float) -> float:
-    """The median of calls of about `CALL_S`, over so many seconds, once it is traced and warm."""
+def _step_s(run: Callable[[int], Any], seconds: float, deadline: float) -> float:
+    """The median of calls of about `CALL_S`, over so many seconds, once it is traced and warm. From the deadline on
+    (monotonic) what was measured until then has to do, be it a warm step."""
     run(1)
-    began = time.perf_counter()
-    run(WARM_STEPS)
-    each = (time.perf_counter() - began) / WARM_STEPS
-    count = max(1, min(1000, round(CALL_S / each)))
+    warm: list[float] = []
+    while not warm or (len(warm) < WARM_STEPS and time.monotonic() < deadline):
+        warm.append(_took_s(run, 1))
+    count = max(1, min(1000, round(CALL_S / warm[-1])))
     taken: list[float] = []
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or len(taken) < CALLS_MIN:
-        began = time.perf_counter()
-        run(count)
-        taken.append((time.perf_counter() - began) / count)
-    return median(taken)
+    end = time.monotonic() + seconds
+    while time.monotonic() < deadline and (time.monotonic() < end or len(taken) < CALLS_MIN):
+        taken.append(_took_s(run, count) / count)
+    return median(taken or warm)
+
+
+def _took_s(run: Callable[[int], Any], count: int) -> float:
+    began = time.perf_counter()
+    run(count)
+    return time.perf_counter() - began
 
 
 def _count(variable: Any) -> int:
