@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 import keras
+import msgspec
 import tensorflow as tf
 
 from worker_agent.machine.affinity import pinned
@@ -44,7 +45,7 @@ def measure(run: TrainingRun, recipe: Recipe, question: Question) -> MeasuredMod
     steps = subject.steps(max(1, batch))
     sizes = _sizes(subject, steps, batch)
     timed = [each for part in question.stretches if (each := _timed(subject, sizes, part, deadline))]
-    return MeasuredModel(**vars(sizes), timed=timed)
+    return msgspec.structs.replace(sizes, timed=timed)
 
 
 @dataclass(frozen=True)
@@ -76,26 +77,8 @@ class _Subject:
         return ReplicaSteps(learner=self.learner, rate=rate, train_data=train_data, global_batch=batch)
 
 
-@dataclass(frozen=True)
-class _Sizes:
-    """As in `MeasuredModel`."""
-
-    keras: Any
-    parameters: int
-    parameter_bytes: int
-    variables: int
-    largest_bytes: int
-    slots: float
-    dense_bytes: int
-    tables: list[Table]
-    activation_bytes: float
-    boundary_bytes: float
-    flops: float
-    examples: int
-    reads_apart: bool
-
-
-def _sizes(subject: _Subject, steps: ReplicaSteps, batch: int) -> _Sizes:
+def _sizes(subject: _Subject, steps: ReplicaSteps, batch: int) -> MeasuredModel:
+    """All but the times."""
     learner, found = subject.learner, _Gradients()
     with _told_outputs() as outputs:
         graph = found.trace(steps, learner)
@@ -107,7 +90,7 @@ def _sizes(subject: _Subject, steps: ReplicaSteps, batch: int) -> _Sizes:
         if rows
     ]
     slots = sum(_count(variable) for variable in learner.optimizer.variables if len(variable.shape))
-    return _Sizes(
+    return MeasuredModel(
         keras=keras_of(subject.run.spec),
         parameters=count,
         parameter_bytes=sum(bytes_of),
@@ -177,7 +160,7 @@ def _flops(graph: Any) -> float:
     return float(tf.compat.v1.profiler.profile(graph, options=options).total_float_ops)
 
 
-def _timed(subject: _Subject, sizes: _Sizes, stretch: Stretch, deadline: float) -> Timed | None:
+def _timed(subject: _Subject, sizes: MeasuredModel, stretch: Stretch, deadline: float) -> Timed | None:
     with pinned(stretch.cores) as cores:
         known: list[tuple[int, float]] = []
         for batch in sorted(set(stretch.batches)):
@@ -197,7 +180,7 @@ def _trains(steps: ReplicaSteps) -> Callable[[int], Any]:
     return lambda count: steps.run(count, 0)
 
 
-def _applies(learner: ReplicaLearner, sizes: _Sizes) -> Callable[[int], Any]:
+def _applies(learner: ReplicaLearner, sizes: MeasuredModel) -> Callable[[int], Any]:
     """Calls of so many steps of the optimizer alone, on gradients of 0 that are dense or rows as the model's are."""
     tables = {(table.rows, table.row_bytes): table for table in sizes.tables}
 
