@@ -7,10 +7,12 @@ from typing import Concatenate, ParamSpec
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
 
 from dashboard.requests import SignedIn
 from orchestrator.queries.errors import NotFound
-from orchestrator.services.errors import Forbidden
+from orchestrator.services.errors import Conflict, Forbidden
 
 P = ParamSpec("P")
 View = Callable[Concatenate[SignedIn, P], HttpResponseBase]
@@ -54,3 +56,19 @@ def page(view: View[P]) -> View[P]:
             raise PermissionDenied(str(error)) from error
 
     return answer
+
+
+def action(act: Callable[..., object], *, back: str) -> View[...]:
+    """A view that does it to what the address names, then leads back to the page of that, which says why when it could
+    not be done."""
+
+    @require_POST
+    @page
+    def view(request: SignedIn, /, **named: int) -> HttpResponseBase:
+        try:
+            act(**named, by=request.user)
+        except Conflict as refused:
+            messages.warning(request, str(refused))
+        return redirect(back, *named.values())
+
+    return view

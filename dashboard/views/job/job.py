@@ -1,7 +1,5 @@
 """One job: its page, the parts that change with its state, stop, pause and retry, its log and files to take away."""
 
-from collections.abc import Callable
-
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
@@ -9,7 +7,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from dashboard.downloads import attachment, bytes_attachment
 from dashboard.requests import SignedIn
-from dashboard.views.answers import View, page
+from dashboard.views.answers import action, page
 from dashboard.views.job.contents import state_of
 from dashboard.views.job.log_lines import ERROR_LINE, TRACEBACK_LINE, WARNING_LINE, printed_lines
 from dashboard.views.job.settings import settings_of
@@ -57,21 +55,9 @@ def _asked_attempt(request: SignedIn, job: Job) -> int | None:
     return int(asked) if is_one else None
 
 
-def _action(act: Callable[..., object]) -> View[[int]]:
-    @require_POST
-    @page
-    def view(request: SignedIn, job_id: int) -> HttpResponse:
-        """Do it, then back to the page, which says why when it could not be done."""
-        try:
-            act(job_id=job_id, by=request.user)
-        except Conflict as refused:
-            messages.warning(request, str(refused))
-        return redirect("job", job_id)
-
-    return view
-
-
-job_stop, job_pause, job_resume = map(_action, (job_services.stop_job, job_services.pause_job, job_services.resume_job))
+job_stop, job_pause, job_resume = (
+    action(act, back="job") for act in (job_services.stop_job, job_services.pause_job, job_services.resume_job)
+)
 
 
 @require_POST

@@ -1,33 +1,16 @@
 """What a person does with a strategy test: pause, resume, stop, run again, delete."""
 
-from collections.abc import Callable
-
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from dashboard.requests import SignedIn
-from dashboard.views.answers import View, page
+from dashboard.views.answers import action, page
 from orchestrator.services.errors import Conflict, Invalid, words_of
 from orchestrator.services.strategy_tests import creating, running
 
-
-def _act(act: Callable[..., object]) -> View[[int]]:
-    @require_POST
-    @page
-    def view(request: SignedIn, test_id: int) -> HttpResponse:
-        """Do it, then back to the page, which says why when it could not be done."""
-        try:
-            act(test_id=test_id, by=request.user)
-        except Conflict as refused:
-            messages.warning(request, str(refused))
-        return redirect("strategy_test", test_id)
-
-    return view
-
-
-pause, resume, stop = map(_act, (running.pause, running.resume, running.stop))
+pause, resume, stop = (action(act, back="strategy_test") for act in (running.pause, running.resume, running.stop))
 
 
 @require_POST

@@ -71,15 +71,16 @@ def create(*, asked: Mapping[str, object], by: User) -> StrategyTest:
 def extend(*, test_id: int, layout: Mapping[str, object], by: User) -> Candidate:
     """One more candidate, which runs as often as the others; a test that was over goes on."""
     test = changeable(test_id, by)
-    if test.candidates.count() >= CANDIDATES_MOST:
+    had = test.candidates.all()
+    if len(had) >= CANDIDATES_MOST:
         raise Conflict(f"A test has at most {CANDIDATES_MOST} candidates.")
+    if any(each.layout == layout for each in had):
+        raise Conflict("The test has this candidate already.")
     checked = submission.check({**test.request, **layout}, by=by)
     if checked.errors:
         raise Invalid(checked.errors)
     with transaction.atomic():
-        row = _candidate(test, test.candidates.count(), layout, _spec(checked, test.samples, test.minutes))
-        if any(each.layout == row.layout for each in test.candidates.exclude(pk=row.pk)):
-            raise Conflict("The test has this candidate already.")
+        row = _candidate(test, len(had), layout, _spec(checked, test.samples, test.minutes))
         test.status, test.ended_at = TestStatus.RUNNING.value, None
         test.save(update_fields=["status", "ended_at"])
         transitions.record(kind="strategy_test", text=f"{by.username} added {row.label} to {test}.", actor=by)
